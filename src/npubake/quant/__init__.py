@@ -1,0 +1,1 @@
+"""Quantisation choices as arithmetic: thresholds, scales, precisions. numpy in, numpy out."""

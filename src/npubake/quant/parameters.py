@@ -1,0 +1,104 @@
+"""Quantisation parameters as data: what ``calibrate`` decides, and ``ptq``, ``quantize`` and ``compile`` read.
+
+Every scale lies on the grid that exact rounding allows (docs/arithmetic.md): for a weighted group with input scale si
+and integer output scale so, the weight scale of output channel c is so / (si * D[c]) with D[c] odd, 1 <= D[c] < 16384.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Precision = Literal["int8", "int16", "float16", "float32"]
+IntegerType = Literal["uint8", "int8", "uint16", "int16"]
+
+LIMITS: Mapping[str, tuple[int, int]] = {
+    "uint8": (0, 255),
+    "int8": (-128, 127),
+    "uint16": (0, 65535),
+    "int16": (-32768, 32767),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorParameters:
+    """Integer form of one activation tensor: real = scale * (q - zero_point).
+
+    low, high: the clipping range in real units, snapped to 10 mantissa bits; scale: a float32 value held as float.
+    """
+
+    dtype: IntegerType
+    scale: float
+    zero_point: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightParameters:
+    """Integer form of a weighted group's constant operand: w_int = rint(w / scale[c]), |w_int| <= 127 for int8.
+
+    scales: one a channel along ``axis`` (per_tensor: all equal); divisors: the odd D[c] of the requantisation, or
+    empty when the group's accumulator is not requantised (it leaves as int32 or float).
+    bias_scales = input scale * scales; the bias is rint(b / bias_scale) as int32.
+    """
+
+    initializer: str
+    dtype: IntegerType
+    axis: int
+    scales: tuple[float, ...]
+    divisors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupParameters:
+    """What one fusion group computes in. precision: arithmetic of the group; accumulator_output: True where a GEMM-like
+    group's output leaves as the int32 accumulator (graph tail, or its readers are all float). why: who decided, e.g.
+    ``lane fp16_a8w8``, ``layer_overrides[0]``, ``no integer kernel``.
+    """
+
+    precision: Precision
+    accumulator_output: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationParameters:
+    """All parameters of one model. graph_digest: sha256 of the graph.json they were made for; readers refuse another.
+
+    tensors: every tensor that is held as an integer somewhere; groups: every fusion group by name;
+    weights: weighted integer groups by group name. lane: the lane asked for, canonical spelling.
+    """
+
+    graph_digest: str
+    lane: str
+    tensors: Mapping[str, TensorParameters]
+    groups: Mapping[str, GroupParameters]
+    weights: Mapping[str, WeightParameters]
+
+    def save(self, path: Path) -> None:
+        text = json.dumps({"version": 1, **asdict(self)}, sort_keys=True, indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> QuantizationParameters:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return cls(
+            graph_digest=data["graph_digest"],
+            lane=data["lane"],
+            tensors={name: TensorParameters(**entry) for name, entry in data["tensors"].items()},
+            groups={name: GroupParameters(**entry) for name, entry in data["groups"].items()},
+            weights={
+                name: WeightParameters(
+                    initializer=entry["initializer"],
+                    dtype=entry["dtype"],
+                    axis=entry["axis"],
+                    scales=tuple(entry["scales"]),
+                    divisors=tuple(entry["divisors"]),
+                )
+                for name, entry in data["weights"].items()
+            },
+        )

@@ -1,0 +1,1 @@
+"""YAML -> validated, frozen Recipe; every fault at once with file:line:column and path."""

@@ -1,0 +1,1 @@
+"""What a build says afterwards: manifest and tables."""

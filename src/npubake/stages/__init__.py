@@ -1,0 +1,135 @@
+"""The table of stages: what each reads and makes. Imports no domain code; a stage's ``run`` is loaded by the worker.
+
+Artifact types (one file each):
+  onnx            an ONNX model
+  graph           graph.json: names, operators, shapes, dtypes, fusion groups, provenance (``graph.summary``)
+  listing         JSON made by the plan: file names and digests of a data set, in order, grouped into examples
+  file            the bytes of one source file
+  sample_set      decoded, preprocessed examples (``calibration.samples``), a deterministic npz
+  statistics      counts of every quantisable tensor (``calibration.statistics``)
+  parameters      quantisation parameters (``quant.parameters``)
+  record          JSON facts about what a stage did (tables, certificates, provenance)
+  figures         JSON figures of a measure; verdict: a gate's JSON answer
+  deployable      the reference package; bundle: the released archive
+"""
+
+from __future__ import annotations
+
+from npubake.pipeline.stage import Stage
+
+_ONNX = ("onnx", "protobuf", "numpy")
+_RUNTIME = (*_ONNX, "onnxruntime")
+_IMAGES = ("numpy", "pillow")
+
+
+def _stage(
+    name: str, version: int, inputs: dict[str, str], outputs: dict[str, str], tools: tuple[str, ...] = ()
+) -> Stage:
+    return Stage(
+        name=name, version=version, run=f"npubake.stages.{name}:run", inputs=inputs, outputs=outputs, tools=tools
+    )
+
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        _stage("import", 1, {"model": "file", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
+        _stage(
+            "optimize",
+            1,
+            {"model": "onnx"},
+            {"model": "onnx", "graph": "graph"},
+            (*_RUNTIME, "onnxscript", "onnx-ir"),
+        ),
+        _stage(
+            "check",
+            1,
+            {"graph": "graph", "calibration": "listing?", "validation": "listing?"},
+            {"report": "record"},
+        ),
+        _stage(
+            "samples",
+            1,
+            {"listing": "listing", "files": "file*", "graph": "graph"},
+            {"samples": "sample_set", "archive": "archive"},
+            _IMAGES,
+        ),
+        _stage(
+            "measure_inputs",
+            1,
+            {"listing": "listing", "files": "file*", "graph": "graph"},
+            {"samples": "sample_set"},
+            _IMAGES,
+        ),
+        _stage(
+            "observe",
+            1,
+            {"model": "onnx", "graph": "graph", "samples": "sample_set"},
+            {"statistics": "statistics"},
+            (*_RUNTIME, "numba"),
+        ),
+        _stage(
+            "calibrate",
+            1,
+            {"model": "onnx", "graph": "graph", "statistics": "statistics"},
+            {"model": "onnx", "parameters": "parameters", "record": "record"},
+            _ONNX,
+        ),
+        _stage(
+            "ptq",
+            1,
+            {"model": "onnx", "graph": "graph", "parameters": "parameters"},
+            {"model": "onnx", "record": "record"},
+            _ONNX,
+        ),
+        _stage(
+            "quantize",
+            1,
+            {"model": "onnx", "graph": "graph", "parameters": "parameters"},
+            {"model": "onnx", "removed": "onnx", "record": "record"},
+            _ONNX,
+        ),
+        _stage(
+            "measure",
+            1,
+            {
+                "reference": "onnx",
+                "candidate": "onnx",
+                "samples": "sample_set",
+                "reference_record": "record?",
+                "candidate_record": "record?",
+            },
+            {"figures": "figures"},
+            _RUNTIME,
+        ),
+        _stage(
+            "measure_product",
+            1,
+            {"model": "onnx", "samples": "sample_set", "labels": "file*", "record": "record?"},
+            {"figures": "figures"},
+            (*_RUNTIME, "pycocotools"),
+        ),
+        _stage("gate", 1, {"figures": "figures*"}, {"verdict": "verdict"}, ("numpy",)),
+        _stage(
+            "compile",
+            1,
+            {"model": "onnx", "removed": "onnx", "record": "record"},
+            {"deployable": "deployable", "contract": "record"},
+            _ONNX,
+        ),
+        _stage(
+            "verify",
+            1,
+            {"deployable": "deployable", "model": "onnx", "samples": "sample_set", "record": "record"},
+            {"record": "record", "outputs": "archive"},
+            _RUNTIME,
+        ),
+        _stage(
+            "package",
+            1,
+            {"deployable": "deployable", "contract": "record", "archive": "archive", "verified": "record",
+             "outputs": "archive"},
+            {"bundle": "bundle"},
+        ),
+    )
+}

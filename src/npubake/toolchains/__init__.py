@@ -1,0 +1,1 @@
+"""One folder a vendor, the same rooms in each; none knows another."""

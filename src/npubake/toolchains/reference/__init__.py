@@ -1,0 +1,1 @@
+"""The embedded toolchain: deterministic package, executor and verification; needs no vendor SDK."""

@@ -1,0 +1,1 @@
+"""Metrics, comparison of any two stages, product metrics, gates."""
