@@ -1,0 +1,299 @@
+"""Fixed-point room: bakes the runtime's input type, colour conversion and mean/scale into the integer model.
+
+A pixel has 256 values, so the linear step and the quantisation behind it are one table a channel,
+table[c][p] = clamp(rint(((p / divide_by - mean[c]) / std[c]) / scale) + zero_point), computed here once by IEEE single
+operations (correctly rounded, hence the same on every CPU). In the model:
+
+  nv12    s = luma * Y + ConvTranspose2x2([U, V]) + bias;  pixel = sat8(rint(s / 2**14))     (chroma: nearest, 2 x 2)
+  yuv444  s = Conv1x1([Y, U, V]) + bias;                   pixel = sat8(rint(s / 2**14))
+  others  pixel = transpose(runtime tensor), channels in the model's order
+  q       = table[pixel]; an identity table is left out
+
+All sums are integers below 2**24 (``colour``), exact in float32 in any order and with FMA; s / 2**14 is exact, too.
+Where the input is read otherwise than by one QuantizeLinear, the table holds float32 values of the linear step itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from npubake.errors import Fault, RecipeError, StageError
+from npubake.fixedpoint.colour import BT601, CHROMA_CENTRE, ONE, RuntimeInput
+
+Pixels = NDArray[np.uint8]
+PIXEL_VALUES = 256
+LINE_LAYOUTS = ("NCHW", "NHWC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Sizes of one model input of images. layout: NCHW or NHWC."""
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    layout: str
+
+    @property
+    def planar(self) -> list[int]:
+        return [self.batch, self.channels, self.height, self.width]
+
+
+@dataclass(slots=True)
+class _Patch:
+    """Nodes, constants and graph inputs that take a model input's place; prefix keeps their names apart."""
+
+    prefix: str
+    nodes: list[onnx.NodeProto]
+    constants: list[onnx.TensorProto]
+    inputs: list[onnx.ValueInfoProto]
+
+    def add(self, op_type: str, inputs: Sequence[str], label: str, **attributes: Any) -> str:
+        """Append a node with one output; returns the output's name."""
+        name = f"{self.prefix}/{label}"
+        self.nodes.append(helper.make_node(op_type, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def constant(self, label: str, value: NDArray[Any]) -> str:
+        name = f"{self.prefix}/{label}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def feed(self, name: str, shape: Sequence[int]) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.UINT8, list(shape)))
+        return name
+
+
+def linear_table(spec: RuntimeInput, channels: int) -> NDArray[np.float32]:
+    """float32 [channels, 256]: the linear step of every pixel value, operation by operation in float32."""
+    values = np.repeat(np.arange(PIXEL_VALUES, dtype=np.float32)[None], channels, axis=0)
+    if spec.divide_by is not None:
+        values = values / np.float32(spec.divide_by)
+    if spec.mean is not None:
+        values = values - np.asarray(spec.mean, dtype=np.float32)[:, None]
+    if spec.std is not None:
+        values = values / np.asarray(spec.std, dtype=np.float32)[:, None]
+    return values.astype(np.float32)
+
+
+def quantised_table(values: NDArray[np.float32], scale: float, zero_point: NDArray[Any]) -> NDArray[Any]:
+    """QuantizeLinear of ``values``: rint(x / scale) half to even, plus zero point, saturated to its dtype."""
+    limits = np.iinfo(zero_point.dtype)
+    steps = np.rint(values / np.float32(scale)).astype(np.int64) + int(zero_point)
+    codes: NDArray[Any] = np.clip(steps, limits.min, limits.max).astype(zero_point.dtype)
+    return codes
+
+
+def bake_runtime_input(
+    model: onnx.ModelProto, specs: Sequence[RuntimeInput]
+) -> tuple[onnx.ModelProto, dict[str, dict[str, Any]]]:
+    """The model with each described input replaced by the runtime's tensors, and ``{input: facts}`` for the record.
+
+    Runtime tensors: nv12 ``<n>_y`` [N, H, W, 1] and ``<n>_uv`` [N, H/2, W/2, 2]; rgb, bgr, yuv444 [N, H, W, 3];
+    gray [N, 1, H, W]; all uint8, under the input's own name but for nv12. A featuremap stays what it was.
+    Raises RecipeError with every fault of every input at once.
+    """
+    frames: dict[str, Frame] = {}
+    faults: list[Fault] = []
+    for spec in specs:
+        faults += spec.faults()
+        try:
+            if spec.type != "featuremap":
+                frames[spec.name] = frame_of(model, spec)
+        except RecipeError as error:
+            faults += error.faults
+    if faults:
+        raise RecipeError(*faults)
+    baked = onnx.ModelProto()
+    baked.CopyFrom(model)
+    facts: dict[str, dict[str, Any]] = {}
+    for spec in specs:
+        facts[spec.name] = spec.facts()
+        if spec.type != "featuremap":
+            frame = frames[spec.name]
+            form = _replace_input(baked, spec, frame)
+            facts[spec.name] |= {"height": frame.height, "width": frame.width, "layout": frame.layout, "table": form}
+    return baked, facts
+
+
+def frame_of(model: onnx.ModelProto, spec: RuntimeInput) -> Frame:
+    """Sizes and layout of the model's input, checked against the runtime type. Raises RecipeError."""
+    where = f"runtime_input.{spec.name}"
+    value = next((entry for entry in model.graph.input if entry.name == spec.name), None)
+    if value is None:
+        names = ", ".join(entry.name for entry in model.graph.input)
+        raise RecipeError(Fault(where=where, what="the model has no such input", hint=f"inputs: {names}"))
+    shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    count = 1 if spec.channels == "gray" else 3
+    layouts = [layout for layout in LINE_LAYOUTS if len(shape) == len(layout) and shape[layout.index("C")] == count]
+    if value.type.tensor_type.elem_type != TensorProto.FLOAT or not layouts or min(shape) < 1:
+        hint = f"an image input is float32 of 4 dimensions with {count} channels; use type featuremap for others"
+        raise RecipeError(Fault(where=where, what=f"shape {shape} is no {spec.channels} image", hint=hint))
+    layout = layouts[0]
+    sizes = dict(zip(layout, shape, strict=True))
+    frame = Frame(batch=sizes["N"], channels=count, height=sizes["H"], width=sizes["W"], layout=layout)
+    faults = []
+    if spec.type == "nv12" and (frame.height % 2 or frame.width % 2):
+        hint = "nv12 stores one chroma pair for 2 x 2 pixels: height and width must be even"
+        faults.append(Fault(where=where, what=f"nv12 of {frame.height} x {frame.width}", hint=hint))
+    for label, numbers in (("mean", spec.mean), ("std", spec.std)):
+        if numbers is not None and len(numbers) != count:
+            what = f"{label} has {len(numbers)} numbers"
+            faults.append(Fault(where=where, what=what, hint=f"one a channel: {count}"))
+    if faults:
+        raise RecipeError(*faults)
+    return frame
+
+
+def _replace_input(model: onnx.ModelProto, spec: RuntimeInput, frame: Frame) -> str:
+    """Edit ``model`` in place; returns what the table became: ``identity``, ``integer`` or ``float``."""
+    graph = model.graph
+    quantise = _only_quantize(graph, spec.name)
+    old = next(entry for entry in graph.input if entry.name == spec.name)
+    position = list(graph.input).index(old)
+    patch = _Patch(prefix=f"{spec.name}/runtime", nodes=[], constants=[], inputs=[])
+    pixels = _PIXELS[spec.type](patch, spec, frame)
+    values = linear_table(spec, frame.channels)
+    if quantise is None:
+        result, form = _look_up(patch, pixels, values, frame), "float"
+    else:
+        table = quantised_table(values, *_quantisation(graph, quantise))
+        identity = table.dtype == np.uint8 and bool((table == np.arange(PIXEL_VALUES, dtype=np.uint8)).all())
+        result = pixels if identity else _look_up(patch, pixels, table, frame)
+        form = "identity" if identity else "integer"
+    if frame.layout == "NHWC":
+        result = patch.add("Transpose", [result], "model_layout", perm=[0, 2, 3, 1])
+    target = spec.name if quantise is None else quantise.output[0]
+    renamed = f"{spec.name}/pixels" if target == spec.name else target
+    patch.nodes[-1].output[0] = renamed
+    rest = [node for node in graph.node if node is not quantise]
+    if quantise is None:
+        _rename_reads(rest, spec.name, renamed)
+    nodes = [*patch.nodes, *(onnx.NodeProto.FromString(node.SerializeToString()) for node in rest)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(patch.constants)
+    inputs = [*graph.input[:position], *patch.inputs, *graph.input[position + 1 :]]
+    copies = [onnx.ValueInfoProto.FromString(entry.SerializeToString()) for entry in inputs]
+    del graph.input[:]
+    graph.input.extend(copies)
+    return form
+
+
+def _rename_reads(nodes: Sequence[onnx.NodeProto], old: str, new: str) -> None:
+    for node in nodes:
+        for index, name in enumerate(node.input):
+            if name == old:
+                node.input[index] = new
+
+
+def _only_quantize(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
+    """The QuantizeLinear that alone reads ``name`` with one scale and one zero point, else None."""
+    readers = [node for node in graph.node if name in node.input]
+    if len(readers) != 1 or readers[0].op_type != "QuantizeLinear" or len(readers[0].input) != 3:
+        return None
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    scale = shapes.get(readers[0].input[1])
+    return readers[0] if scale in ((), (1,)) else None
+
+
+def _quantisation(graph: onnx.GraphProto, node: onnx.NodeProto) -> tuple[float, NDArray[Any]]:
+    """Scale and zero point of a QuantizeLinear, both constants."""
+    constants: Mapping[str, onnx.TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
+    if node.input[2] not in constants:
+        raise StageError(Fault(where=node.name, what="the zero point of the input is no constant"))
+    scale = numpy_helper.to_array(constants[node.input[1]])
+    zero_point = numpy_helper.to_array(constants[node.input[2]])
+    return float(scale.reshape(-1)[0]), zero_point.reshape(-1)[0]
+
+
+def _look_up(patch: _Patch, pixels: str, table: NDArray[Any], frame: Frame) -> str:
+    """table[c][pixel] for planar pixels: 1-D GatherElements, the fastest exact lookup of ONNX Runtime's CPU."""
+    flat = patch.constant("flat", np.array([-1], dtype=np.int64))
+    if bool((table == table[:1]).all()):
+        shape = patch.constant("shape", np.array(frame.planar, dtype=np.int64))
+        return _look_up_plane(patch, pixels, patch.constant("table", table[0]), (flat, shape), "value")
+    ones = patch.constant("ones", np.ones(frame.channels, dtype=np.int64))
+    shape = patch.constant("shape", np.array([frame.batch, 1, frame.height, frame.width], dtype=np.int64))
+    planes = [f"{patch.prefix}/plane{index}" for index in range(frame.channels)]
+    patch.nodes.append(helper.make_node("Split", [pixels, ones], planes, name=f"{patch.prefix}/split", axis=1))
+    values = [
+        _look_up_plane(patch, plane, patch.constant(f"table{index}", table[index]), (flat, shape), f"value{index}")
+        for index, plane in enumerate(planes)
+    ]
+    return patch.add("Concat", values, "value", axis=1)
+
+
+def _look_up_plane(patch: _Patch, pixels: str, table: str, shapes: tuple[str, str], label: str) -> str:
+    line = patch.add("Reshape", [pixels, shapes[0]], f"{label}_line")
+    index = patch.add("Cast", [line], f"{label}_index", to=TensorProto.INT32)
+    found = patch.add("GatherElements", [table, index], f"{label}_found", axis=0)
+    return patch.add("Reshape", [found, shapes[1]], label)
+
+
+def _interleaved(patch: _Patch, spec: RuntimeInput, frame: Frame) -> str:
+    """rgb, bgr: [N, H, W, 3] to planar pixels in the model's channel order."""
+    feed = patch.feed(spec.name, [frame.batch, frame.height, frame.width, frame.channels])
+    planar = patch.add("Transpose", [feed], "planar", perm=[0, 3, 1, 2])
+    if spec.type == spec.channels:
+        return planar
+    order = patch.constant("order", np.array([2, 1, 0], dtype=np.int64))
+    return patch.add("Gather", [planar, order], "ordered", axis=1)
+
+
+def _gray(patch: _Patch, spec: RuntimeInput, frame: Frame) -> str:
+    feed = patch.feed(spec.name, frame.planar)
+    return patch.add("Identity", [feed], "planar")
+
+
+def _matrix(spec: RuntimeInput) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+    """(chroma rows [3, 2] in the model's channel order, bias [3], luma factor), integer-valued float32."""
+    numbers = BT601[spec.range]
+    chroma = np.array(numbers.to_rgb, dtype=np.int64)[:: -1 if spec.channels == "bgr" else 1]
+    bias = -CHROMA_CENTRE * chroma.sum(axis=1) - numbers.offset * numbers.luma
+    return chroma.astype(np.float32), bias.astype(np.float32), numbers.luma
+
+
+def _to_pixels(patch: _Patch, total: str) -> str:
+    scale = patch.constant("one", np.array(ONE, dtype=np.float32))
+    zero = patch.constant("zero", np.array(0, dtype=np.uint8))
+    return patch.add("QuantizeLinear", [total, scale, zero], "rgb")
+
+
+def _yuv444(patch: _Patch, spec: RuntimeInput, frame: Frame) -> str:
+    feed = patch.feed(spec.name, [frame.batch, frame.height, frame.width, 3])
+    chroma, bias, luma = _matrix(spec)
+    weights = np.concatenate([np.full((3, 1), luma, dtype=np.float32), chroma], axis=1)
+    planar = patch.add("Transpose", [feed], "planar", perm=[0, 3, 1, 2])
+    numbers = patch.add("Cast", [planar], "numbers", to=TensorProto.FLOAT)
+    constants = [patch.constant("weights", weights[:, :, None, None]), patch.constant("bias", bias)]
+    return _to_pixels(patch, patch.add("Conv", [numbers, *constants], "sum"))
+
+
+def _nv12(patch: _Patch, spec: RuntimeInput, frame: Frame) -> str:
+    """Chroma upsampling and matrix are one ConvTranspose whose four taps are equal: each output has one tap."""
+    y_name, uv_name = spec.tensors
+    y_feed = patch.feed(y_name, [frame.batch, frame.height, frame.width, 1])
+    uv_feed = patch.feed(uv_name, [frame.batch, frame.height // 2, frame.width // 2, 2])
+    chroma, bias, luma = _matrix(spec)
+    shape = patch.constant("luma_shape", np.array([frame.batch, 1, frame.height, frame.width], dtype=np.int64))
+    y_numbers = patch.add("Cast", [patch.add("Reshape", [y_feed, shape], "y")], "y_numbers", to=TensorProto.FLOAT)
+    factor = patch.constant("luma", np.array([luma], dtype=np.float32))
+    weighted = patch.add("Mul", [y_numbers, factor], "weighted")
+    uv_planar = patch.add("Transpose", [uv_feed], "uv", perm=[0, 3, 1, 2])
+    uv_numbers = patch.add("Cast", [uv_planar], "uv_numbers", to=TensorProto.FLOAT)
+    taps = np.broadcast_to(chroma.T[:, :, None, None], (2, 3, 2, 2))
+    constants = [patch.constant("weights", taps), patch.constant("bias", bias)]
+    colour = patch.add("ConvTranspose", [uv_numbers, *constants], "colour", strides=[2, 2])
+    return _to_pixels(patch, patch.add("Add", [weighted, colour], "sum"))
+
+
+_PIXELS = {"rgb": _interleaved, "bgr": _interleaved, "gray": _gray, "yuv444": _yuv444, "nv12": _nv12}

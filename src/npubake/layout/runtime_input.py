@@ -1,0 +1,104 @@
+"""Layout room: what the board feeds. Encodes pixels as the runtime's tensors and decodes them, in integers, by numpy.
+
+Arithmetic (coefficients in ``fixedpoint.colour``, BT.601, 14 fraction bits):
+
+  encode  Y = offset + ((a . RGB + 2**13) >> 14);  U, V = 128 + ((a . RGB + 2**13) >> 14), clamped to 0..255 (full)
+          or to 16..235 and 16..240 (video). nv12 takes the sum of each 2 x 2 block: (a . sum + 2**15) >> 16, chroma sited in
+          the block's centre.
+  decode  rint((luma * (Y - offset) + c . (U - 128, V - 128)) / 2**14), half to even, clamped to 0..255;
+          nv12's chroma is repeated over its 2 x 2 block (nearest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npubake.errors import Fault, StageError
+from npubake.fixedpoint.colour import BT601, CHROMA_CENTRE, FRACTION_BITS, ColourRange, RuntimeInput
+
+Tensors = dict[str, NDArray[Any]]
+# Lowest and highest code of luma and of chroma. Video: ITU-R BT.601-7, 8 bits; full: JFIF 1.02.
+_LIMITS: Mapping[ColourRange, tuple[tuple[int, int], tuple[int, int]]] = {
+    "full": ((0, 255), (0, 255)),
+    "video": ((16, 235), (16, 240)),
+}
+
+
+def encode(spec: RuntimeInput, pixels: NDArray[Any]) -> Tensors:
+    """The runtime's tensors of one image. pixels: uint8 [H, W, C], channels in the order of ``spec.channels``.
+
+    A featuremap is handed through as it is, any shape and dtype. Raises StageError for a wrong shape or dtype.
+    """
+    if spec.type == "featuremap":
+        return {spec.name: pixels}
+    _check_pixels(spec, pixels)
+    if spec.type == "gray":
+        return {spec.name: pixels.transpose(2, 0, 1)[None].copy()}
+    rgb = pixels[..., ::-1] if spec.channels == "bgr" else pixels
+    if spec.type in ("rgb", "bgr"):
+        return {spec.name: (rgb if spec.type == "rgb" else rgb[..., ::-1])[None].copy()}
+    luma = rgb_to_yuv(rgb, spec.range, bits=0)
+    if spec.type == "yuv444":
+        return {spec.name: luma[None]}
+    height, width, _ = rgb.shape
+    blocks = rgb.reshape(height // 2, 2, width // 2, 2, 3).astype(np.int64).sum(axis=(1, 3))
+    chroma = rgb_to_yuv(blocks, spec.range, bits=2)[..., 1:]
+    y_name, uv_name = spec.tensors
+    return {y_name: luma[None, ..., :1].copy(), uv_name: chroma[None].copy()}
+
+
+def decode(spec: RuntimeInput, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """Pixels [H, W, C] in the order of ``spec.channels`` (uint8); a featuremap comes back as it is."""
+    if spec.type == "featuremap":
+        return tensors[spec.name]
+    if spec.type == "gray":
+        return tensors[spec.name][0].transpose(1, 2, 0).copy()
+    if spec.type == "nv12":
+        y_plane, uv_plane = (tensors[name][0] for name in spec.tensors)
+        yuv = np.concatenate([y_plane, uv_plane.repeat(2, axis=0).repeat(2, axis=1)], axis=2)
+        rgb = yuv_to_rgb(yuv, spec.range)
+    elif spec.type == "yuv444":
+        rgb = yuv_to_rgb(tensors[spec.name][0], spec.range)
+    else:
+        rgb = tensors[spec.name][0]
+        rgb = rgb if spec.type == "rgb" else rgb[..., ::-1]
+    pixels: NDArray[Any] = (rgb[..., ::-1] if spec.channels == "bgr" else rgb).copy()
+    return pixels
+
+
+def rgb_to_yuv(rgb: NDArray[Any], colour_range: ColourRange, *, bits: int) -> NDArray[np.uint8]:
+    """BT.601 of [..., 3] integers that are sums of 2**bits pixels each; uint8 [..., 3]."""
+    numbers = BT601[colour_range]
+    shift = FRACTION_BITS + bits
+    rows = np.array(numbers.to_yuv, dtype=np.int64)
+    weighted = (rgb.astype(np.int64)[..., None, :] * rows).sum(axis=-1)
+    codes = ((weighted + (1 << (shift - 1))) >> shift) + np.array([numbers.offset, CHROMA_CENTRE, CHROMA_CENTRE])
+    (y_low, y_high), (c_low, c_high) = _LIMITS[colour_range]
+    yuv: NDArray[np.uint8] = np.clip(codes, [y_low, c_low, c_low], [y_high, c_high, c_high]).astype(np.uint8)
+    return yuv
+
+
+def yuv_to_rgb(yuv: NDArray[np.uint8], colour_range: ColourRange) -> NDArray[np.uint8]:
+    """Inverse of BT.601 for [..., 3] uint8, rounded half to even, clamped."""
+    numbers = BT601[colour_range]
+    codes = yuv.astype(np.int64)
+    chroma = codes[..., 1:] - CHROMA_CENTRE
+    matrix = np.array(numbers.to_rgb, dtype=np.int64)
+    total = numbers.luma * (codes[..., :1] - numbers.offset) + (chroma[..., None, :] * matrix).sum(axis=-1)
+    half = (1 << (FRACTION_BITS - 1)) - 1 + ((total >> FRACTION_BITS) & 1)
+    rgb: NDArray[np.uint8] = np.clip((total + half) >> FRACTION_BITS, 0, 255).astype(np.uint8)
+    return rgb
+
+
+def _check_pixels(spec: RuntimeInput, pixels: NDArray[Any]) -> None:
+    channels = 1 if spec.channels == "gray" else 3
+    found = f"{pixels.dtype} {list(pixels.shape)}"
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != channels:
+        hint = f"an image is uint8 [height, width, {channels}], channels in the order {spec.channels}"
+        raise StageError(Fault(where=spec.name, what=f"cannot encode {found} as {spec.type}", hint=hint))
+    if spec.type == "nv12" and (pixels.shape[0] % 2 or pixels.shape[1] % 2):
+        raise StageError(Fault(where=spec.name, what=f"nv12 of {found}", hint="height and width must be even"))
