@@ -3,8 +3,8 @@
 Arithmetic (coefficients in ``fixedpoint.colour``, BT.601, 14 fraction bits):
 
   encode  Y = offset + ((a . RGB + 2**13) >> 14);  U, V = 128 + ((a . RGB + 2**13) >> 14), clamped to 0..255 (full)
-          or to 16..235 and 16..240 (video). nv12 takes the sum of each 2 x 2 block: (a . sum + 2**15) >> 16, chroma sited in
-          the block's centre.
+          or to 16..235 and 16..240 (video). nv12 takes the sum of each 2 x 2 block: (a . sum + 2**15) >> 16,
+          chroma sited in the block's centre.
   decode  rint((luma * (Y - offset) + c . (U - 128, V - 128)) / 2**14), half to even, clamped to 0..255;
           nv12's chroma is repeated over its 2 x 2 block (nearest).
 """
@@ -56,7 +56,8 @@ def decode(spec: RuntimeInput, tensors: Mapping[str, NDArray[Any]]) -> NDArray[A
     if spec.type == "featuremap":
         return tensors[spec.name]
     if spec.type == "gray":
-        return tensors[spec.name][0].transpose(1, 2, 0).copy()
+        plane: NDArray[Any] = tensors[spec.name][0].transpose(1, 2, 0).copy()
+        return plane
     if spec.type == "nv12":
         y_plane, uv_plane = (tensors[name][0] for name in spec.tensors)
         yuv = np.concatenate([y_plane, uv_plane.repeat(2, axis=0).repeat(2, axis=1)], axis=2)
