@@ -1,8 +1,8 @@
 """calibration: deterministic npz archives, written and read entry by entry. Paths and arrays only; no images, no onnx.
 
 Entries are stored, never compressed, with one fixed time stamp and mode, in the order in which they were written, so
-that the same entries give the same bytes on every machine. Reading takes one entry at a time into fresh memory (no mmap),
-so that the resident size does not grow with the archive.
+that the same entries give the same bytes on every machine. Reading takes one entry at a time into fresh memory,
+without mmap, so that the resident size does not grow with the archive.
 """
 
 from __future__ import annotations

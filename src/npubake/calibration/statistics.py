@@ -47,6 +47,11 @@ def ascending_buckets() -> NDArray[np.int64]:
     return order
 
 
+def infinite_buckets(buckets: NDArray[np.int64]) -> bool:
+    """Whether any NaN or Inf was counted (the buckets of exponent 255)."""
+    return bool(buckets[_FINITE:_SIGN].any() or buckets[_SIGN + _FINITE :].any())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorStatistics:
     """One tensor over all samples. minimum, maximum: exact float32 values (a negative zero counts as zero);
@@ -132,5 +137,3 @@ def merge(left: Statistics, right: Statistics) -> Statistics:
         samples=left.samples + right.samples,
         tensors={name: entry.merged(right.tensors[name]) for name, entry in left.tensors.items()},
     )
-
-

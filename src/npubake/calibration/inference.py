@@ -1,0 +1,89 @@
+"""calibration: a float session that hands out chosen tensors. The only module of this room that knows onnx.
+
+Sessions run with ORT_ENABLE_ALL (making a tensor an output already blocks the fusions across it), sequentially, with a
+set number of threads that do not spin, and with ONNX Runtime's own QDQ fusions off: a fake-quantised model is computed
+as it is written, since the fused integer kernels are not exact on every CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from npubake.errors import Fault, StageError
+
+Session = Any  # onnxruntime has no types
+
+
+class TensorSession:
+    """A model that gives the values of named tensors, graph inputs left out. One example at a time.
+
+    tensors: the names wanted; those that the model does not compute are refused with StageError.
+    """
+
+    def __init__(self, path: Path, tensors: Iterable[str], threads: int) -> None:
+        model = onnx.load(path)
+        computed = {name for node in model.graph.node for name in node.output}
+        self.inputs: tuple[str, ...] = tuple(value.name for value in model.graph.input)
+        self.model_outputs: tuple[str, ...] = tuple(value.name for value in model.graph.output)
+        self.tensors = tuple(dict.fromkeys(tensors))
+        unknown = [name for name in self.tensors if name not in computed]
+        if unknown:
+            raise StageError(Fault(what=f"the model does not compute {', '.join(unknown[:5])}", where=path.name))
+        outputs = {value.name: value for value in model.graph.output}
+        del model.graph.output[:]
+        model.graph.output.extend(outputs.get(name) or onnx.ValueInfoProto(name=name) for name in self.tensors)
+        self._session: Session = _session(model, path, threads)
+
+    @property
+    def input_dtypes(self) -> Mapping[str, str]:
+        """ONNX Runtime's type of each input, ``tensor(float)``."""
+        return {value.name: value.type for value in self._session.get_inputs()}
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Values of the tensors for one example. StageError where the feeds do not fit the model."""
+        if not self.tensors:
+            return {}
+        try:
+            values = self._session.run(list(self.tensors), dict(feeds))
+        except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
+                onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,
+                onnxruntime.capi.onnxruntime_pybind11_state.Fail, ValueError) as error:  # fmt: skip
+            raise StageError(Fault(what=f"the model cannot run on this example: {error}")) from error
+        return dict(zip(self.tensors, (np.asarray(value) for value in values), strict=True))
+
+
+def computed_tensors(path: Path) -> frozenset[str]:
+    """Names of all tensors that the nodes of a model compute."""
+    model = onnx.load(path, load_external_data=False)
+    return frozenset(name for node in model.graph.node for name in node.output if name)
+
+
+def output_names(path: Path) -> tuple[str, ...]:
+    """The model's outputs, in order."""
+    return tuple(value.name for value in onnx.load(path, load_external_data=False).graph.output)
+
+
+def _session(model: Any, path: Path, threads: int) -> Session:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except (onnxruntime.capi.onnxruntime_pybind11_state.Fail,
+            onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph,
+            onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented,
+            onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException) as error:  # fmt: skip
+        raise StageError(Fault(what=f"ONNX Runtime cannot load the model: {error}", where=path.name)) from error
