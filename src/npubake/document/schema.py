@@ -1,0 +1,164 @@
+"""Document room: a tree against a JSON Schema (2020-12); every difference becomes a Fault at its place.
+
+jsonschema is imported when the first document is validated, not before.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from npubake.document.reader import Document
+from npubake.document.tree import Node, json_path
+from npubake.document.tree import Path as Place
+from npubake.errors import Fault
+
+_WORDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "null": "nothing",
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like ``name``, or None where none is near."""
+    candidates = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in candidates}
+    found = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    return lowered[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint: the nearest known name, and all of them where they are few."""
+    names = sorted(known)
+    near = nearest(name, names)
+    listing = f"Accepted: {', '.join(names)}." if 0 < len(names) <= 40 else ""
+    return " ".join(part for part in (f"Did you mean {near!r}?" if near else "", listing) if part)
+
+
+def schema_text(name: str) -> str:
+    """The text of ``schemas/<name>.schema.json``: shipped in the package, or at the root of a checkout."""
+    file = f"{name}.schema.json"
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "schemas", package.parent.parent / "schemas"):
+        if (folder / file).is_file():
+            return (folder / file).read_text(encoding="utf-8")
+    raise FileNotFoundError(file)
+
+
+@cache
+def _validator(name: str) -> Any:
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(json.loads(schema_text(name)))
+
+
+def validate(document: Document, root: Node, schema: str) -> None:
+    """Add to ``document.faults`` all that keeps ``root`` from being a valid ``schema`` document.
+
+    Places that already have a fault (a YAML trap) get no second one.
+    """
+    for error in sorted(_validator(schema).iter_errors(root.plain()), key=_order):
+        place = tuple(error.absolute_path)
+        if place in document.faulty:
+            continue
+        document.faults.extend(fault for at, fault in _translate(error, place, root) if at not in document.faulty)
+
+
+def _order(error: Any) -> tuple[list[str], str]:
+    return [str(step) for step in error.absolute_path], str(error.validator)
+
+
+def _translate(error: Any, place: Place, root: Node) -> Iterator[tuple[Place, Fault]]:
+    node = root.find(place)
+    where = str(node.mark)
+    path = json_path(place)
+    if error.validator == "additionalProperties":
+        yield from _unknown_keys(place, node, list(error.schema.get("properties", {})))
+        return
+    if "propertyNames" in error.absolute_schema_path:
+        yield from _unknown_keys(place, node, list(error.validator_value))
+        return
+    if error.validator == "required":
+        missing = next(name for name in error.validator_value if name in error.message.split("'")[1::2])
+        hint = str(_properties(error.schema, missing).get("description", ""))
+        yield place, Fault(what=f"the key {missing!r} is missing", where=where, path=path, hint=hint)
+        return
+    what, hint = _words(error, node)
+    yield place, Fault(what=what, where=where, path=path, hint=hint)
+
+
+def _properties(schema: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = schema.get("properties", {}).get(name, {})
+    return found
+
+
+def _unknown_keys(place: Place, node: Node, known: list[str]) -> Iterator[tuple[Place, Fault]]:
+    children = node.value if isinstance(node.value, dict) else {}
+    for name, child in children.items():
+        if name not in known:
+            yield (
+                (*place, name),
+                Fault(
+                    what=f"unknown key {name!r}",
+                    where=str(child.key or child.mark),
+                    path=json_path((*place, name)),
+                    hint=did_you_mean(name, known),
+                ),
+            )
+
+
+def _words(error: Any, node: Node) -> tuple[str, str]:
+    found = _found(node)
+    limit = error.validator_value
+    if error.validator == "type":
+        kinds = [limit] if isinstance(limit, str) else limit
+        return f"found {found}", f"Accepted: {' or '.join(_WORDS[kind] for kind in kinds)}.{_about(error.schema)}"
+    if error.validator == "enum":
+        names = [str(value) for value in limit if value is not None]
+        return f"found {found}", did_you_mean(str(node.value), names) or f"Accepted: {', '.join(names)}."
+    if error.validator == "const":
+        return f"found {found}", f"Accepted: {limit!r}.{_about(error.schema)}"
+    bounds = {
+        "minimum": "at least",
+        "maximum": "at most",
+        "exclusiveMinimum": "more than",
+        "exclusiveMaximum": "less than",
+    }
+    if error.validator in bounds:
+        return f"found {found}", f"Accepted: {bounds[error.validator]} {limit}.{_about(error.schema)}"
+    counts = {"minItems": "at least", "maxItems": "at most", "minProperties": "at least"}
+    if error.validator in counts:
+        size = len(node.value) if isinstance(node.value, (list, dict)) else 0
+        return f"found {size} entries", f"Accepted: {counts[error.validator]} {limit}.{_about(error.schema)}"
+    if error.validator == "uniqueItems":
+        return "an entry is given twice", "Each entry may stand once."
+    return f"found {found}", str(error.schema.get("description", error.message))
+
+
+def _about(schema: Any) -> str:
+    description = schema.get("description", "")
+    return f" {description}" if description else ""
+
+
+def _found(node: Node) -> str:
+    value = node.value
+    if value is None:
+        return "nothing (an empty value is null)"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}"
+    return f"the number {value}"

@@ -1,0 +1,150 @@
+"""Recipe room: files -> Recipe. Reads recipe files only; every fault of a recipe and its bases is raised at once."""
+
+from __future__ import annotations
+
+import os.path
+from pathlib import Path
+
+from npubake.document.reader import Document, read_document
+from npubake.document.schema import did_you_mean, validate
+from npubake.document.tree import Node, json_path, merge
+from npubake.errors import Fault, RecipeError
+from npubake.recipe import convert
+from npubake.recipe.recipe import Recipe
+from npubake.recipe.rules import broken_rules
+
+# A recipe that states one of a pair takes the other of the pair away from what it extends.
+_ALTERNATIVES = (("platform", "platforms"), ("preset", "preprocess"))
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read, merge (``extends``), validate; opens nothing that the recipe names. Raises RecipeError with every fault."""
+    whole = Document(file=str(path))
+    files: list[Path] = []
+    root = _merged(path, (), files, whole)
+    own_name = _own_name(path, root)
+    if root is not None and isinstance(root.value, dict):
+        root = Node(value={key: child for key, child in root.value.items() if key != "extends"}, mark=root.mark)
+        validate(whole, root, "recipe")
+        if not whole.faults:
+            whole.faults.extend(broken_rules(root))
+    elif root is not None:
+        kind = "a list" if isinstance(root.value, list) else "text" if isinstance(root.value, str) else "one value"
+        what = f"the file is {kind} where a mapping belongs"
+        whole.faults.append(Fault(what=what, where=str(root.mark), path="$", hint="Start with the line 'version: 1'."))
+    if whole.faults or root is None:
+        raise RecipeError(*sorted(whole.faults, key=_reading_order))
+    return _recipe(root, own_name, path, tuple(files))
+
+
+def _reading_order(fault: Fault) -> tuple[str, int, int]:
+    parts = fault.where.rsplit(":", 2)
+    numbers = [int(part) if part.isdigit() else 0 for part in parts[1:]]
+    return (parts[0], *numbers, 0, 0)[:3]  # type: ignore[return-value]
+
+
+def _merged(path: Path, above: tuple[Path, ...], files: list[Path], whole: Document) -> Node | None:
+    """The tree of ``path`` laid on the tree of what it extends. Faults of the text go to ``whole``."""
+    document = read_document(path)
+    whole.faults.extend(document.faults)
+    whole.faulty.update(document.faulty)
+    root = document.root
+    if root is None or not isinstance(root.value, dict):
+        files.append(path)
+        return root
+    base_node = root.value.get("extends")
+    if base_node is None or not isinstance(base_node.value, str):
+        files.append(path)
+        return root
+    base_path = Path(os.path.normpath(path.parent / base_node.value))
+    chain = (*above, path)
+    if base_path.resolve() in [link.resolve() for link in chain]:
+        names = " -> ".join(link.name for link in (*chain, base_path))
+        whole.faults.append(
+            Fault(what=f"'extends' goes in a circle: {names}", where=str(base_node.mark), path="$.extends")
+        )
+        return root
+    if not base_path.is_file():
+        names_here = [file.name for file in sorted(base_path.parent.glob("*.yaml"))]
+        whole.faults.append(
+            Fault(
+                what=f"there is no recipe {base_node.value!r} to extend",
+                where=str(base_node.mark),
+                path="$.extends",
+                hint=did_you_mean(base_path.name, names_here),
+            )
+        )
+        return root
+    base = _merged(base_path, chain, files, whole)
+    files.append(path)
+    return _laid_on(base, root)
+
+
+def _laid_on(base: Node | None, over: Node) -> Node:
+    if base is None or not isinstance(base.value, dict) or not isinstance(over.value, dict):
+        return over
+    kept = {name: child for name, child in base.value.items() if name not in ("name", "extends")}
+    for pair in _ALTERNATIVES:
+        if any(name in over.value for name in pair):
+            kept = {name: child for name, child in kept.items() if name not in pair or name in over.value}
+    return merge(Node(value=kept, mark=base.mark), over)
+
+
+def _own_name(path: Path, root: Node | None) -> str:
+    named = root.value.get("name") if root is not None and isinstance(root.value, dict) else None
+    return named.value if named is not None and isinstance(named.value, str) else path.stem
+
+
+def _recipe(root: Node, name: str, path: Path, files: tuple[Path, ...]) -> Recipe:
+    data = root.plain()
+    custom = "preprocess" in data
+    request = data["preprocess"] if custom else data["preset"]
+    options = data.get("platform_options", {})
+    return Recipe(
+        name=name,
+        file=path,
+        files=files,
+        description=data.get("description", ""),
+        model=convert.model_source(root, data["model"]),
+        request=request,
+        preprocessing=convert.preprocessing(request, custom),
+        runtime_inputs=convert.runtime_inputs(data.get("runtime_input", {})),
+        calibration=convert.calibration(root, data["calibration"]),
+        quant_config=convert.quant_config(data.get("quant_config", {})),
+        layer_overrides=tuple(convert.layer_override(entry) for entry in data.get("layer_overrides", [])),
+        remove=convert.remove(data.get("remove", {})),
+        gates=convert.gates(data.get("gates", {})),
+        metric=convert.metric(root, data.get("metric")),
+        platforms=tuple(data["platforms"]) if "platforms" in data else (data["platform"],),
+        single="platform" in data,
+        platform_options={platform: convert.platform_options(entry) for platform, entry in options.items()},
+        toolchain=data.get("toolchain"),
+        toolchain_options=data.get("toolchain_options", {}),
+        licence=convert.licence(data.get("licence", {})),
+        positions={json_path(place): str(node.mark) for place, node in root.walk()},
+    )
+
+
+def discover(project: Path) -> dict[str, Path]:
+    """Recipes of a project, name -> file, in order of file names: ``recipes/*.yaml`` but for names that start with _.
+
+    Only the name is read; a file that cannot be read counts under its own name, so that loading it explains why.
+    Raises RecipeError where two files give the same name.
+    """
+    found: dict[str, Path] = {}
+    faults = []
+    files = (*(project / "recipes").glob("*.yaml"), *(project / "recipes").glob("*.yml"))
+    for path in sorted(files):
+        if path.name.startswith("_"):
+            continue
+        root = read_document(path).root
+        name = _own_name(path, root)
+        if name in found:
+            where = str(root.find(("name",)).mark) if root else str(path)
+            what = f"the recipe name {name!r} is taken by {found[name].name}"
+            faults.append(Fault(what=what, where=where, path="$.name", hint="Give each recipe a name of its own."))
+        else:
+            found[name] = path
+    if faults:
+        raise RecipeError(*faults)
+    return found

@@ -1,0 +1,122 @@
+"""Recipe room: rules between the keys of one recipe that a schema cannot say. Tree in, faults out. No I/O.
+
+They run on what the schema found valid, so that one mistake gives one fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from npubake.document.schema import did_you_mean
+from npubake.document.tree import Node, json_path
+from npubake.document.tree import Path as Place
+from npubake.errors import Fault
+from npubake.recipe.presets import PRESETS
+
+_YUV = ("nv12", "yuv444")
+
+
+def broken_rules(root: Node) -> list[Fault]:
+    """Every broken rule of a merged recipe."""
+    data = root.plain()
+    return [
+        Fault(what=what, where=str(root.find(place).mark), path=json_path(place), hint=hint)
+        for rule in (_platforms, _preset, _runtime_inputs, _calibration, _ranges, _options)
+        for place, what, hint in rule(data)
+    ]
+
+
+Found = Iterator[tuple[Place, str, str]]
+
+
+def _platforms(data: dict[str, Any]) -> Found:
+    if "platform" in data and "platforms" in data:
+        yield ("platform",), "both 'platform' and 'platforms' are given", "Keep one: platform makes a single target."
+    if "platform" not in data and "platforms" not in data:
+        yield (), "no platform is given", "Add 'platforms: [j6p, generic]', or 'platform: j6p' for a single target."
+
+
+def _preset(data: dict[str, Any]) -> Found:
+    if "preset" in data and "preprocess" in data:
+        yield ("preprocess",), "both 'preset' and 'preprocess' are given", "Keep one; a preset can be changed in place."
+    elif "preset" not in data and "preprocess" not in data:
+        yield (), "no preprocessing is given", f"Add 'preset: NAME' ({', '.join(PRESETS)}) or a 'preprocess:' block."
+    for key in ("preset", "preprocess"):
+        if isinstance(data.get(key), dict):
+            yield from _block(key, data[key])
+
+
+def _block(key: str, block: dict[str, Any]) -> Found:
+    base = PRESETS.get(block.get("name", ""))
+    picture = "channels" in block or (base is not None and base.channels is not None)
+    if ("mean" in block or "std" in block) and "mean_domain" not in block:
+        place = (key, "mean" if "mean" in block else "std")
+        yield place, "mean and std do not say their domain", "Add 'mean_domain: 0-1' or 'mean_domain: 0-255'."
+    for name in ("resize", "crop"):
+        if name in block and not picture:
+            yield (
+                (key, name),
+                f"'{name}' without 'channels'",
+                "Only pictures are resized; say channels: rgb, bgr or gray.",
+            )
+    channels = block.get("channels") or (base.channels if base else None)
+    for name in ("mean", "std"):
+        count = len(block.get(name, ()))
+        if channels and count and count not in (1, 1 if channels == "gray" else 3):
+            yield (key, name), f"{count} numbers for {channels}", "Give one number for each channel, or one for all."
+    if "mean" in block and "std" in block and len(block["mean"]) != len(block["std"]):
+        yield (key, "std"), "mean and std have different lengths", "Give as many numbers in std as in mean."
+    resize = block.get("resize", {})
+    if "fill" in resize and resize["kind"] != "letterbox":
+        yield (key, "resize", "fill"), f"'fill' with {resize['kind']}", "Only a letterbox has bars to fill."
+    if resize.get("kind") == "resize_shorter" and len(set(resize["size"])) > 1:
+        yield (key, "resize", "size"), "resize_shorter to two different sizes", "Give the same number twice."
+    if "crop" in block and "size" in resize:
+        inner, outer = block["crop"]["size"], resize["size"]
+        if inner[0] > outer[0] or inner[1] > outer[1]:
+            yield (
+                (key, "crop", "size"),
+                "the crop is larger than the resized picture",
+                "Crop at most what resize gives.",
+            )
+
+
+def _runtime_inputs(data: dict[str, Any]) -> Found:
+    blocks: list[tuple[Place, dict[str, Any]]] = [(("runtime_input",), data.get("runtime_input", {}))]
+    for platform, options in data.get("platform_options", {}).items():
+        blocks.append((("platform_options", platform, "runtime_input"), options.get("runtime_input", {})))
+    inputs = data["model"].get("inputs")
+    for place, block in blocks:
+        for name, entry in block.items():
+            if "range" in entry and entry["type"] not in _YUV:
+                hint = f"Only {' and '.join(_YUV)} have a colour range; remove it."
+                yield (*place, name, "range"), f"'range' with type {entry['type']}", hint
+            if inputs and name not in inputs:
+                yield (*place, name), f"the model has no input {name!r}", did_you_mean(name, inputs)
+
+
+def _calibration(data: dict[str, Any]) -> Found:
+    block = data["calibration"]
+    if block["data"] == "random" and block.get("purpose", "release") != "smoke":
+        hint = "Give real data; or say 'purpose: smoke' for a trial whose artifact is marked as not releasable."
+        yield ("calibration", "data"), "random data for a release", hint
+
+
+def _ranges(data: dict[str, Any]) -> Found:
+    blocks: list[tuple[Place, dict[str, Any], str]] = [
+        (("quant_config", "calibration"), data.get("quant_config", {}).get("calibration", {}), "minmax")
+    ]
+    whole = blocks[0][1].get("method", "minmax")
+    for index, override in enumerate(data.get("layer_overrides", [])):
+        blocks.append((("layer_overrides", index, "set"), override["set"], whole))
+    for place, block, method in blocks:
+        if "percentile" in block and block.get("method", method) != "percentile":
+            yield (*place, "percentile"), "'percentile' without method percentile", "Add 'method: percentile'."
+
+
+def _options(data: dict[str, Any]) -> Found:
+    known = data.get("platforms") or [data.get("platform")]
+    for name in data.get("platform_options", {}):
+        if name not in known:
+            yield ("platform_options", name), f"options for {name!r}, which is not built", did_you_mean(name, known)

@@ -1,0 +1,226 @@
+"""Recipe room: recipes times platforms -> targets, and typed names -> targets. No I/O but for ``load_project``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from npubake.document.schema import did_you_mean
+from npubake.errors import Fault, RecipeError, UsageError
+from npubake.platforms import Platform, load_platforms
+from npubake.recipe.loader import discover, load_recipe
+from npubake.recipe.recipe import PlatformOptions, Recipe, RuntimeInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """The precision of a target and who chose it. value: canonical, never ``platform``."""
+
+    value: str
+    decided_by: Literal["recipe", "platform"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One recipe on one platform by one toolchain; the decided_by fields name who chose."""
+
+    name: str
+    recipe: Recipe
+    platform: Platform
+    toolchain: str
+    toolchain_decided_by: Literal["command line", "recipe", "platform"]
+    lane: Lane
+
+    @property
+    def options(self) -> PlatformOptions:
+        return self.recipe.options(self.platform.name)
+
+    @property
+    def runtime_inputs(self) -> dict[str, RuntimeInput]:
+        return self.recipe.runtime_inputs_on(self.platform.name)
+
+
+def targets(recipe: Recipe, platforms: Mapping[str, Platform], toolchain: str | None = None) -> tuple[Target, ...]:
+    """The targets of one recipe in the order of its platforms; ``toolchain`` overrules the recipe's.
+
+    Raises RecipeError: a platform that has no file, a toolchain that does not serve it, options it cannot take.
+    """
+    faults: list[Fault] = []
+    found = []
+    for index, name in enumerate(recipe.platforms):
+        path = "$.platform" if recipe.single else f"$.platforms[{index}]"
+        platform = platforms.get(name)
+        if platform is None:
+            what = f"there is no platform {name!r}"
+            faults.append(Fault(what=what, where=recipe.where(path), path=path, hint=did_you_mean(name, platforms)))
+            continue
+        faults.extend(_misfits(recipe, platform, toolchain))
+        found.append(_target(recipe, platform, toolchain))
+    if faults:
+        raise RecipeError(*faults)
+    return tuple(found)
+
+
+def _target(recipe: Recipe, platform: Platform, asked: str | None) -> Target:
+    default = platform.toolchains[0]
+    toolchain = asked or recipe.toolchain or default
+    name = recipe.name if recipe.single else f"{recipe.name}_{platform.name.replace('+', '-')}"
+    stated = recipe.quant_config.lane
+    return Target(
+        name=name if toolchain == default else f"{name}_{toolchain}",
+        recipe=recipe,
+        platform=platform,
+        toolchain=toolchain,
+        toolchain_decided_by="command line" if asked else "recipe" if recipe.toolchain else "platform",
+        lane=Lane(value=platform.lane.value, decided_by="platform")
+        if stated == "platform"
+        else Lane(value=stated, decided_by="recipe"),
+    )
+
+
+def _misfits(recipe: Recipe, platform: Platform, asked: str | None) -> Iterable[Fault]:
+    """What the recipe asks of a platform that its file rules out."""
+    toolchain = asked or recipe.toolchain
+    if toolchain is not None and toolchain not in platform.toolchains:
+        yield Fault(
+            what=f"toolchain {toolchain!r} does not serve {platform.name}",
+            where="--toolchain" if asked else recipe.where("$.toolchain"),
+            path="" if asked else "$.toolchain",
+            hint=f"{platform.name} is served by: {', '.join(platform.toolchains)}.",
+        )
+    options = recipe.options(platform.name)
+    base = f"$.platform_options.{platform.name}"
+    if options.core_num > platform.max_core_num.value:
+        path = f"{base}.core_num"
+        what = f"{options.core_num} cores on {platform.name}, which has at most {platform.max_core_num.value}"
+        yield Fault(what=what, where=recipe.where(path), path=path, hint=platform.max_core_num.note)
+    limit = platform.max_l2m_bytes.value
+    if options.max_l2m_bytes and options.max_l2m_bytes > (limit or 0):
+        path = f"{base}.max_l2m_size"
+        what = f"{options.max_l2m_bytes} bytes of L2M on {platform.name}"
+        hint = f"At most {limit} bytes ({limit / (1 << 20):g} MiB)." if limit else "This platform has no L2M."
+        yield Fault(what=what, where=recipe.where(path), path=path, hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """All that can be built. targets: by name; broken: recipes that cannot be loaded, by name, with why.
+
+    A broken recipe stops only those who ask for it, or for everything.
+    """
+
+    root: Path
+    recipes: Mapping[str, Recipe]
+    platforms: Mapping[str, Platform]
+    targets: Mapping[str, Target]
+    broken: Mapping[str, RecipeError] = field(default_factory=dict)
+
+
+def find_root(start: Path) -> Path:
+    """The nearest folder at or above ``start`` that holds ``recipes/``. Raises UsageError where there is none."""
+    for folder in (start, *start.parents):
+        if (folder / "recipes").is_dir():
+            return folder
+    hint = "Run inside a project: a folder with recipes/, or one below it. 'npubake new MODEL.onnx' begins one."
+    raise UsageError(Fault(what="no project here", where=str(start), hint=hint))
+
+
+def load_project(root: Path) -> Project:
+    """Read every recipe and platform. Raises RecipeError where names collide, PlatformError for a bad platform file."""
+    platforms = load_platforms(root)
+    recipes: dict[str, Recipe] = {}
+    found: dict[str, tuple[Target, ...]] = {}
+    broken: dict[str, RecipeError] = {}
+    for name, path in discover(root).items():
+        try:
+            recipe = load_recipe(path)
+            found[name] = targets(recipe, platforms)
+        except RecipeError as error:
+            broken[name] = error
+        else:
+            recipes[name] = recipe
+    everything = [target for several in found.values() for target in several]
+    refuse_collisions(everything, recipes)
+    return Project(
+        root=root,
+        recipes=recipes,
+        platforms=platforms,
+        targets={target.name: target for target in everything},
+        broken=broken,
+    )
+
+
+def refuse_collisions(found: Sequence[Target], recipes: Mapping[str, Recipe]) -> None:
+    """Raise RecipeError where two targets, or a target and another recipe, have one name."""
+    faults = []
+    seen: dict[str, Target] = {}
+    for target in found:
+        other = seen.setdefault(target.name, target)
+        owner = other.recipe if other is not target else recipes.get(target.name, target.recipe)
+        if owner.name != target.recipe.name or other is not target:
+            faults.append(
+                Fault(
+                    what=f"the target name {target.name!r} is also made by recipe {owner.name!r} ({owner.file.name})",
+                    where=target.recipe.where("$.name"),
+                    path="$.name",
+                    hint="Rename one of the two recipes.",
+                )
+            )
+    if faults:
+        raise RecipeError(*faults)
+
+
+def resolve(names: str | Sequence[str], project: Project, toolchain: str | None = None) -> tuple[Target, ...]:
+    """Targets for what was typed: target names, recipe names (all its targets), comma lists; each target once.
+
+    A name that ends in a toolchain of its platform (``yolo_640_j6p_horizon``) asks for that toolchain. Raises
+    UsageError for an empty or unknown name, RecipeError where the recipe itself is broken.
+    """
+    texts = [names] if isinstance(names, str) else list(names)
+    words = [word.strip() for text in texts for word in text.split(",")]
+    if not words or not all(words):
+        hint = f"Name a target or a recipe: {', '.join([*project.recipes, *project.broken])}."
+        raise UsageError(Fault(what="an empty recipe name", hint=hint))
+    found: dict[str, Target] = {}
+    faults = []
+    for word in words:
+        several = _named(word, project, toolchain)
+        if not several:
+            known = [*project.targets, *project.recipes, *project.broken]
+            faults.append(Fault(what=f"there is no target or recipe {word!r}", hint=_near(word, known, project)))
+        found.update({target.name: target for target in several})
+    if faults:
+        raise UsageError(*faults)
+    return tuple(found.values())
+
+
+def _named(word: str, project: Project, toolchain: str | None) -> tuple[Target, ...]:
+    if word in project.recipes:
+        return targets(project.recipes[word], project.platforms, toolchain)
+    target = project.targets.get(word)
+    if target is not None:
+        return _again(target, project, toolchain)
+    for target in project.targets.values():
+        for other in target.platform.toolchains:
+            (candidate,) = _again(target, project, other)
+            if candidate.name == word and toolchain in (None, other):
+                return (candidate,)
+    for name, error in project.broken.items():
+        if word == name or word.startswith(f"{name}_"):
+            raise error
+    return ()
+
+
+def _again(target: Target, project: Project, toolchain: str | None) -> tuple[Target, ...]:
+    """The same recipe and platform by ``toolchain``; refused where it does not serve the platform."""
+    faults = tuple(_misfits(target.recipe, target.platform, toolchain)) if toolchain else ()
+    if faults:
+        raise RecipeError(*faults)
+    return (_target(target.recipe, project.platforms[target.platform.name], toolchain),) if toolchain else (target,)
+
+
+def _near(word: str, known: Sequence[str], project: Project) -> str:
+    hint = did_you_mean(word, known)
+    return hint or f"Known recipes: {', '.join([*project.recipes, *project.broken])}."
