@@ -24,6 +24,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from npubake.calibration.preprocessing import LinearStep
 from npubake.errors import Fault, RecipeError, StageError
 from npubake.fixedpoint.colour import BT601, CHROMA_CENTRE, ONE, RuntimeInput
 
@@ -73,15 +74,16 @@ class _Patch:
 
 
 def linear_table(spec: RuntimeInput, channels: int) -> NDArray[np.float32]:
-    """float32 [channels, 256]: the linear step of every pixel value, operation by operation in float32."""
-    values = np.repeat(np.arange(PIXEL_VALUES, dtype=np.float32)[None], channels, axis=0)
-    if spec.divide_by is not None:
-        values = values / np.float32(spec.divide_by)
-    if spec.mean is not None:
-        values = values - np.asarray(spec.mean, dtype=np.float32)[:, None]
-    if spec.std is not None:
-        values = values / np.asarray(spec.std, dtype=np.float32)[:, None]
-    return values.astype(np.float32)
+    """float32 [channels, 256]: the calibration set's own linear step, of every pixel value."""
+    step = LinearStep(
+        channels=spec.channels,
+        divide_by=float(spec.divide_by or 1),
+        mean=spec.mean or (0.0,) * channels,
+        std=spec.std or (1.0,) * channels,
+        layout="NCHW",
+    )
+    pixels = np.arange(PIXEL_VALUES, dtype=np.uint8)[:, None, None]
+    return step.apply(pixels.repeat(channels, axis=2)).reshape(channels, PIXEL_VALUES)
 
 
 def quantised_table(values: NDArray[np.float32], scale: float, zero_point: NDArray[Any]) -> NDArray[Any]:
