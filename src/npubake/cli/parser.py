@@ -1,0 +1,114 @@
+"""Command line room: the words a person may type. argparse only, so that ``--help`` and completion start at once."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from npubake import __version__
+
+EXIT_CODES = "exit codes: 0 done; 1 a gate or stage failed; 2 a mistake in what was asked; 3 plan --check: work to do"
+TARGETS_HELP = "recipe or target names, comma lists, or recipe=NAME; none: all of the project"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line. Every command's ``run`` default names its function in ``cli.commands``."""
+    parser = argparse.ArgumentParser(
+        prog="npubake",
+        description="Bakes a trained model into a deployable artifact for an edge NPU, from one YAML recipe.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"npubake {__version__}")
+    parser.add_argument("-C", "--directory", metavar="DIR", default=".", help="work as if started in DIR")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _building(commands)
+    _asking(commands)
+    _artifacts(commands)
+    _housekeeping(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, help_text: str, **extra: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help_text, description=help_text[0].upper() + help_text[1:] + ".", epilog=EXIT_CODES, **extra
+    )
+    parser.add_argument("--json", action="store_true", help="end with one JSON object on standard output")
+    parser.set_defaults(run=name)
+    return parser
+
+
+def _targets(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help=TARGETS_HELP)
+    parser.add_argument("--toolchain", metavar="NAME", help="use another toolchain than the platform's default")
+    parser.add_argument("--fast", action="store_true", help="a quick trial on a few samples; never deployable")
+
+
+def _locking(parser: argparse.ArgumentParser) -> None:
+    lock = parser.add_mutually_exclusive_group()
+    lock.add_argument("--locked", action="store_true", help="refuse to build unless the lock matches")
+    lock.add_argument("--update-lock", action="store_true", help="rewrite the recipe's lock first")
+
+
+def _running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--jobs", type=int, default=1, metavar="N", help="tasks at once (default 1)")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of one task (default: all cores)")
+    parser.add_argument("-k", "--keep-going", action="store_true", help="go on with what a failure does not touch")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress; only the result")
+
+
+def _building(commands: Any) -> None:
+    build = _command(commands, "build", "build targets: run what changed, restore or reuse the rest")
+    _targets(build)
+    _locking(build)
+    _running(build)
+    build.add_argument("--until", metavar="STAGE", help="stop after this stage")
+    check = _command(commands, "check", "report every refusal of the targets in seconds, without inference")
+    _targets(check)
+    _locking(check)
+    _running(check)
+
+
+def _asking(commands: Any) -> None:
+    plan = _command(commands, "plan", "list every task and whether it would run, with the reason")
+    _targets(plan)
+    plan.add_argument("--check", action="store_true", help="exit with 3 if anything would run")
+    plan.add_argument("--until", metavar="STAGE", help="only what this stage needs")
+    plan.add_argument("--graph", choices=("mermaid", "dot"), help="print the plan as a picture's source instead")
+    explain = _command(commands, "explain", "show why tasks would run: each field's old and new value")
+    _targets(explain)
+    explain.add_argument("--stage", metavar="STAGE", help="only this stage")
+    status = _command(commands, "status", "show each target's last build, its gates and whether it is current")
+    _targets(status)
+    listing = _command(commands, "list", "list recipes, platforms, presets and toolchains")
+    listing.add_argument("what", nargs="*", choices=("recipes", "platforms", "presets", "toolchains", []), default=[])
+
+
+def _artifacts(commands: Any) -> None:
+    new = _command(commands, "new", "write a commented recipe for an ONNX file")
+    new.add_argument("model", metavar="MODEL.onnx")
+    new.add_argument("--name", help="the recipe's name (default: the file's)")
+    new.add_argument("--preset", help="preprocessing preset (default: chosen from the inputs' shapes, and said)")
+    new.add_argument("--platform", action="append", metavar="NAME", help="platform, repeatable (default: generic)")
+    new.add_argument("--force", action="store_true", help="overwrite an existing recipe")
+    run = _command(commands, "run", "feed images or arrays to a built artifact")
+    run.add_argument("target", metavar="TARGET", help="a built target, or a package or bundle file")
+    run.add_argument("inputs", nargs="+", metavar="FILE", help="image, .npy or .npz; NAME=FILE for several inputs")
+    run.add_argument("--out", metavar="FILE.npz", help="write the outputs there")
+    verify = _command(commands, "verify", "check every byte of a bundle and run it against its recorded outputs")
+    verify.add_argument("bundle", metavar="BUNDLE", help="a bundle file, or a built target")
+
+
+def _housekeeping(commands: Any) -> None:
+    _command(commands, "doctor", "show versions, CPU features, and which toolchains are usable and why not")
+    cache = commands.add_parser("cache", help="look after the store", description="Look after the store.")
+    actions = cache.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _command(actions, "info", "show the store's place and size").set_defaults(run="cache_info")
+    gc = _command(actions, "gc", "remove what no build of this project needs, oldest first")
+    gc.set_defaults(run="cache_gc")
+    gc.add_argument("--max-size", metavar="SIZE", help="keep at most this much, e.g. 2GiB")
+    gc.add_argument("--max-age", metavar="DAYS", type=float, help="drop what no build used for so many days")
+    gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    _command(actions, "fsck", "hash every blob; damaged ones are dropped").set_defaults(run="cache_fsck")
+    completion = commands.add_parser("completion", help="print a shell completion script")
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.set_defaults(run="completion", json=False)

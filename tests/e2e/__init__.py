@@ -1,0 +1,1 @@
+"""End to end: the command line driven through one small workspace."""

@@ -1,0 +1,125 @@
+"""What must never be lost: kills, two builds at once, a damaged or unwritable store, another environment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.workspace import Workspace
+
+
+def test_killed_at_random_moments_it_goes_on_without_a_flag(built_once: Workspace, tmp_path: Path) -> None:
+    reference = built_once.bundle()
+    chance = random.Random(20)
+    workspace = Workspace.create(tmp_path / "project")
+    kills = 0
+    done: set[str] = set()
+    for _ in range(20):
+        process = subprocess.Popen(
+            workspace.command("build", "small", "--json"),
+            cwd=workspace.root,
+            env=workspace.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(chance.uniform(0.05, 2.5))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            kills += 1
+        process.communicate()
+        records = {path.name for path in (workspace.root / ".npubake" / "store" / "ac").rglob("*.json")}
+        assert done <= records, "a finished stage was lost"
+        done = records
+    assert kills >= 5
+    workspace.build()
+    assert workspace.bundle() == reference
+
+
+def test_two_builds_at_once_share_the_work(fresh: Workspace) -> None:
+    processes = [
+        subprocess.Popen(
+            fresh.command("build", "small", "--json"),
+            cwd=fresh.root,
+            env=fresh.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    finished = [(process, *process.communicate(timeout=300)) for process in processes]
+    import json
+
+    assert [process.returncode for process, _, _ in finished] == [0, 0], [err for _, _, err in finished]
+    ran = [task["key"] for _, out, _ in finished for task in json.loads(out)["tasks"] if task["outcome"] == "ran"]
+    assert len(ran) == len(set(ran)), "a task ran twice"
+
+
+def test_a_damaged_blob_is_never_served(built: Workspace) -> None:
+    reference = built.bundle()
+    blobs = sorted((built.root / ".npubake" / "store" / "cas").rglob("*"), key=lambda path: path.name)
+    for blob in (path for path in blobs if path.is_file()):
+        blob.chmod(0o644)
+        content = bytearray(blob.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        blob.write_bytes(bytes(content))
+    import shutil
+
+    shutil.rmtree(built.root / "build")
+    built.build()
+    assert built.bundle() == reference
+
+
+def test_a_store_that_is_a_file_is_a_clear_error(fresh: Workspace, tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("not a folder")
+    result = fresh.run("build", "small", NPUBAKE_STORE=str(place))
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    assert str(place) in result.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(built: Workspace) -> None:
+    reference = built.bundle()
+    built.edit("samples: 16", "samples: 15")
+    limited = ["bash", "-c", 'ulimit -f 24; exec "$@"', "bash", *built.command("build", "small")]
+    result = subprocess.run(limited, cwd=built.root, env=built.env(), capture_output=True, text=True, check=False)
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    assert built.bundle() == reference
+    built.edit("samples: 15", "samples: 16")
+    assert built.build().ran() == []
+
+
+def test_the_same_bytes_in_another_environment(built_once: Workspace, tmp_path: Path) -> None:
+    other = Workspace.create(tmp_path / "other" / "folder é")
+    other.environment = {"PYTHONHASHSEED": "1234", "LC_ALL": "C", "TZ": "Asia/Kathmandu"}
+    old = os.umask(0o077)
+    try:
+        other.build("small", "--threads", "1")
+    finally:
+        os.umask(old)
+    assert other.bundle() == built_once.bundle()
+    names = sorted(path.name for path in (built_once.root / "build" / "small").iterdir())
+    for name in names:
+        if name.endswith(".onnx"):
+            mine, theirs = (w.root / "build" / "small" / name for w in (built_once, other))
+            assert mine.read_bytes() == theirs.read_bytes(), name
+
+
+def test_a_failing_gate_leaves_the_last_good_bundle(built: Workspace) -> None:
+    reference = built.bundle()
+    built.edit("sqnr_db: 15", "sqnr_db: 90")
+    built.edit("samples: 16", "samples: 12")
+    result = built.run("build", "small", "--json")
+    assert result.code == 1
+    assert "quantized" in result.err
+    assert built.bundle() == reference
