@@ -23,7 +23,7 @@ GroupKind = Literal[
     "multiply",  # Mul of two tensors (one may be constant)
     "divide",
     "concat",
-    "movement",  # Reshape, Transpose, Slice, Split, Pad, nearest Resize, MaxPool, ...: values are copied, scale is shared
+    "movement",  # Reshape, Transpose, Slice, Split, Pad, nearest Resize, MaxPool, ...: values copied, scale shared
     "average",  # AveragePool, GlobalAveragePool, ReduceMean
     "resize",  # linear Resize
     "reduce",  # ReduceSum, ReduceMax, ReduceMin
@@ -55,7 +55,7 @@ class NodeFact:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionGroup:
     """name: the first (anchor) node's name; function: for ``table`` and fused kinds the canonical function
-    (``silu``, ``relu``, ``clip``, ``gelu``, ``sigmoid``, ...), else ''. inputs: computed tensors it reads (no constants).
+    (``silu``, ``relu``, ``clip``, ``gelu``, ``sigmoid``, ...), else ''. inputs: computed tensors that it reads.
     """
 
     name: str
