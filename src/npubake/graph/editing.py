@@ -1,0 +1,275 @@
+"""Room ``graph``: a model being edited. A ``ModelProto`` enters (and is never touched), another leaves.
+
+Passes work on a ``GraphEditor`` only. It answers who makes and who reads a tensor, gives out names that collide with
+nothing, and puts nodes in topological order at the end. Sub-graphs are not visited: ``import`` refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from npubake.graph.ordering import sort_nodes
+from npubake.graph.summary import Provenance
+
+Array = NDArray[Any]
+
+_LARGE = 4096  # bytes; shape arithmetic never needs constants of this size
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
+
+
+class GraphEditor:
+    """A model being edited. ``nodes`` may be read freely; every change goes through the methods."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._origin = model
+        graph = model.graph
+        self.nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            self.nodes.append(copy)
+        self.inputs = [value.name for value in graph.input]
+        self.outputs = [value.name for value in graph.output]
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._values: dict[str, Array] = {}
+        self._facts = _tensor_facts(graph)
+        self._names = all_names(model)
+        self._index: tuple[dict[str, onnx.NodeProto], dict[str, list[onnx.NodeProto]]] | None = None
+
+    # Questions.
+
+    def producer(self, tensor: str) -> onnx.NodeProto | None:
+        """The node that makes ``tensor``; None for inputs, constants and the absent input ''."""
+        return self._indexed()[0].get(tensor)
+
+    def readers(self, tensor: str) -> list[onnx.NodeProto]:
+        """Nodes that read ``tensor``, one entry for each reading slot."""
+        return self._indexed()[1].get(tensor, [])
+
+    def only_reader(self, tensor: str) -> onnx.NodeProto | None:
+        """The one node that reads ``tensor``, in one slot, where ``tensor`` is no graph output; else None."""
+        readers = self.readers(tensor)
+        return readers[0] if len(readers) == 1 and tensor not in self.outputs else None
+
+    def is_constant(self, tensor: str) -> bool:
+        return tensor in self._constants
+
+    def constant(self, tensor: str) -> Array | None:
+        """The value of an initialiser (read only), or None for anything else."""
+        if tensor not in self._constants:
+            return None
+        if tensor not in self._values:
+            value = numpy_helper.to_array(self._constants[tensor])
+            value.flags.writeable = False
+            self._values[tensor] = value
+        return self._values[tensor]
+
+    def scalar(self, tensor: str) -> float | None:
+        """The value of a constant with exactly one element, or None."""
+        value = self.constant(tensor)
+        if value is None or value.size != 1 or value.dtype.kind not in "fiu":
+            return None
+        return float(value.reshape(-1)[0])
+
+    def shape(self, tensor: str) -> tuple[int, ...] | None:
+        """Static shape, or None where it is not known in full."""
+        if tensor in self._constants:
+            return tuple(self._constants[tensor].dims)
+        return self._facts.get(tensor, (None, 0))[0]
+
+    def element_type(self, tensor: str) -> int:
+        """``onnx.TensorProto`` data type; 0 where unknown."""
+        if tensor in self._constants:
+            return int(self._constants[tensor].data_type)
+        return self._facts.get(tensor, (None, 0))[1]
+
+    # Changes.
+
+    def fresh(self, wish: str) -> str:
+        """A name that no tensor, initialiser or node has: ``wish``, or ``wish`` with the first free number."""
+        name, number = wish, 0
+        while name in self._names:
+            number += 1
+            name = f"{wish}_{number}"
+        self._names.add(name)
+        return name
+
+    def add_constant(self, wish: str, value: Array) -> str:
+        """A new initialiser; returns its name."""
+        name = self.fresh(wish)
+        self.set_constant(name, value)
+        return name
+
+    def set_constant(self, name: str, value: Array) -> None:
+        """Make ``name`` an initialiser, which no node may produce any more."""
+        array = np.ascontiguousarray(value) if value.ndim else value
+        self._constants[name] = numpy_helper.from_array(array, name)
+        self._values.pop(name, None)
+        self._names.add(name)
+
+    def add_node(
+        self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], wish: str, **attributes: Any
+    ) -> onnx.NodeProto:
+        """Append a node (order is repaired by ``finish``) under a name made from ``wish``."""
+        node = helper.make_node(op_type, list(inputs), list(outputs), name=self.fresh(wish), **attributes)
+        self.nodes.append(node)
+        self._index = None
+        return node
+
+    def remove(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        gone = {id(node) for node in nodes}
+        self.nodes = [node for node in self.nodes if id(node) not in gone]
+        self._index = None
+
+    def set_inputs(self, node: onnx.NodeProto, inputs: Sequence[str]) -> None:
+        del node.input[:]
+        node.input.extend(inputs)
+        self._index = None
+
+    def set_output(self, node: onnx.NodeProto, tensor: str) -> None:
+        """Let the first output of ``node`` be ``tensor``."""
+        node.output[0] = tensor
+        self._index = None
+
+    def redirect(self, old: str, new: str) -> None:
+        """Let every reader of ``old`` read ``new``."""
+        for node in self.readers(old):
+            for slot, name in enumerate(node.input):
+                if name == old:
+                    node.input[slot] = new
+        self._index = None
+
+    def bypass(self, node: onnx.NodeProto, source: str) -> Provenance | None:
+        """Remove ``node``, whose first output equals ``source``; returns what became of the tensor that vanished.
+
+        A graph output keeps its name: then it is ``source`` that is renamed. None (and no change) where neither name
+        can go: ``source`` is an input, a constant or an output of the graph, and so is the result.
+        """
+        result = node.output[0]
+        if result not in self.outputs:
+            self.redirect(result, source)
+            self.remove([node])
+            return Provenance(old=result, new=source, relation="same")
+        maker = self.producer(source)
+        if maker is None or source in self.outputs:
+            return None
+        self.remove([node])
+        self.redirect(source, result)
+        for slot, name in enumerate(maker.output):
+            if name == source:
+                maker.output[slot] = result
+        self._index = None
+        return Provenance(old=source, new=result, relation="same")
+
+    def finish(self) -> onnx.ModelProto:
+        """The edited model: unused nodes and initialisers dropped, topological order, shapes inferred again."""
+        nodes = sort_nodes(_used(self.nodes, self.outputs))
+        read = {name for node in nodes for name in node.input} | set(self.outputs)
+        model = without_graph_body(self._origin)
+        model.graph.node.extend(nodes)
+        model.graph.initializer.extend(tensor for name, tensor in self._constants.items() if name in read)
+        return infer_shapes(model)
+
+    def _indexed(self) -> tuple[dict[str, onnx.NodeProto], dict[str, list[onnx.NodeProto]]]:
+        if self._index is None:
+            producers: dict[str, onnx.NodeProto] = {}
+            readers: dict[str, list[onnx.NodeProto]] = {}
+            for node in self.nodes:
+                producers.update({name: node for name in node.output if name})
+                for name in node.input:
+                    readers.setdefault(name, []).append(node)
+            self._index = producers, readers
+        return self._index
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of a node's attribute, bytes decoded, or ``default`` where the node does not carry it."""
+    for entry in node.attribute:
+        if entry.name == name:
+            value = helper.get_attribute_value(entry)
+            return value.decode() if isinstance(value, bytes) else value
+    return default
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` itself, its tensors' facts inferred anew (strict, with data propagation), in order of computation.
+
+    Large float initialisers stand in as inputs meanwhile, since only their sizes matter and the inference copies all.
+    Raises ``onnx.shape_inference.InferenceError`` where sizes or types contradict each other.
+    """
+    skeleton = without_graph_body(model)
+    skeleton.ir_version = max(model.ir_version, 4)  # below 4 every initialiser must be an input too
+    skeleton.graph.node.extend(model.graph.node)
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() > _LARGE and tensor.data_type in _FLOATS:
+            skeleton.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        else:
+            skeleton.graph.initializer.append(tensor)
+    inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
+    facts = {value.name: value for value in inferred.graph.value_info}
+    made = [name for node in model.graph.node for name in node.output if name in facts]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(facts[name] for name in made)
+    del model.graph.output[:]
+    model.graph.output.extend(inferred.graph.output)
+    return model
+
+
+def without_graph_body(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of everything but nodes, initialisers and inferred facts; weights are not copied."""
+    copy = onnx.ModelProto()
+    copy.ir_version = model.ir_version
+    for name in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
+        if model.HasField(name):
+            setattr(copy, name, getattr(model, name))
+    copy.opset_import.extend(model.opset_import)
+    copy.metadata_props.extend(model.metadata_props)
+    copy.functions.extend(model.functions)
+    copy.graph.name = model.graph.name
+    copy.graph.input.extend(model.graph.input)
+    copy.graph.output.extend(model.graph.output)
+    return copy
+
+
+def all_names(model: onnx.ModelProto) -> set[str]:
+    """Every name that the main graph uses for a tensor, an initialiser or a node."""
+    graph = model.graph
+    names = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
+    names.update(tensor.name for tensor in graph.initializer)
+    names.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        names.add(node.name)
+        names.update(node.input)
+        names.update(node.output)
+    return names
+
+
+def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
+    """Sizes of a tensor, or None where a dimension (or the rank) is not a number."""
+    if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
+        return None
+    dims = value.type.tensor_type.shape.dim
+    return tuple(dim.dim_value for dim in dims) if all(dim.HasField("dim_value") for dim in dims) else None
+
+
+def _tensor_facts(graph: onnx.GraphProto) -> dict[str, tuple[tuple[int, ...] | None, int]]:
+    values = (*graph.value_info, *graph.input, *graph.output)
+    return {value.name: (static_shape(value), value.type.tensor_type.elem_type) for value in values}
+
+
+def _used(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
+    """Nodes that some output depends on, in the given order."""
+    producers = {name: node for node in nodes for name in node.output if name}
+    wanted, keep = list(outputs), set()
+    while wanted:
+        node = producers.get(wanted.pop())
+        if node is not None and id(node) not in keep:
+            keep.add(id(node))
+            wanted.extend(node.input)
+    return [node for node in nodes if id(node) in keep]
