@@ -1,0 +1,253 @@
+"""Recipe room: which files make a data set, found without decoding any. Reads names, lists, digests; no numpy, no PIL.
+
+A *listing* is what the plan hands to the stages, as canonical JSON: ``{kind, examples, files}``. ``examples``: one
+mapping of model input -> file name each, in order; the input ``""`` stands for the model's only input, or for a file
+that holds all inputs by name (npz). ``files``: ``{name, digest}`` of every file, sorted by name; the files themselves
+follow in that order (``Listing.paths``). An npz may hold many examples, one a row: it counts as one here, and is
+spread out where it is decoded. Random data are the listing of kind ``random`` with no example.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from npubake.errors import Fault, RecipeError
+from npubake.recipe.datalists import Example, read_list
+
+Digest = Callable[[Path], str]
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "images": (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"),
+    "npy": (".npy",),
+    "npz": (".npz",),
+    "pt": (".pt", ".pth"),
+}
+_KIND_OF = {suffix: kind for kind, suffixes in KINDS.items() for suffix in suffixes}
+_LISTS = (".txt", ".json")
+_SIDE_STEMS = ("labels", "annotations", "readme", "license", "licence", "sources")
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFile:
+    """name: as the listing calls it, / between folders; digest: hex sha256; path: where it is, None once read back."""
+
+    name: str
+    digest: str
+    path: Path | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A data set by names and digests."""
+
+    kind: str
+    examples: tuple[Mapping[str, str], ...]
+    files: tuple[ListedFile, ...]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files in the listing's order."""
+        return tuple(file.path for file in self.files if file.path is not None)
+
+    def to_json(self) -> bytes:
+        """Canonical JSON: the same set gives the same bytes wherever it lies."""
+        files = [{"name": file.name, "digest": file.digest} for file in self.files]
+        data = {"version": 1, "kind": self.kind, "examples": list(self.examples), "files": files}
+        return (json.dumps(data, sort_keys=True, ensure_ascii=False, indent=1) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Listing:
+        files = tuple(ListedFile(name=entry["name"], digest=entry["digest"]) for entry in data["files"])
+        return cls(kind=data["kind"], examples=tuple(data["examples"]), files=files)
+
+
+RANDOM = Listing(kind="random", examples=(), files=())
+
+
+def list_data(path: Path, digest: Digest, where: str = "") -> Listing:
+    """The listing of a folder, a single npz, a text list or a JSON list. where: place in the recipe, for messages.
+
+    Raises RecipeError with every fault: nothing there, unknown kinds, mixed kinds, missing files, a file given twice,
+    a TensorRT calibration cache.
+    """
+    faults: list[Fault] = []
+    examples = _examples(path, where, faults)
+    kind = _kind(path, examples, where, faults)
+    if not faults and not examples:
+        accepted = ", ".join(suffix for suffixes in KINDS.values() for suffix in suffixes)
+        faults.append(Fault(what="no data", where=where or str(path), hint=f"{path} has no file of: {accepted}."))
+    if faults:
+        raise RecipeError(*_capped(faults))
+    paths = {name: file for example in examples for name, file in example.values()}
+    files = tuple(ListedFile(name=name, digest=digest(paths[name]), path=paths[name]) for name in sorted(paths))
+    names = tuple({key: name for key, (name, _) in sorted(example.items())} for example in examples)
+    listing = Listing(kind=kind, examples=names, files=files)
+    twice = list(_twice(listing, path))
+    if twice:
+        raise RecipeError(*_capped(twice))
+    return listing
+
+
+def _capped(faults: list[Fault]) -> list[Fault]:
+    rest = len(faults) - _SHOWN
+    return faults if rest <= 0 else [*faults[:_SHOWN], Fault(what=f"and {rest} more faults of the same data")]
+
+
+def _examples(path: Path, where: str, faults: list[Fault]) -> list[Example]:
+    if path.is_dir():
+        return [{"": (name, file)} for name, file in _folder(path, faults)]
+    if not path.exists():
+        hint = "Paths are relative to the file they stand in. Random data need 'data: random' and purpose smoke."
+        faults.append(Fault(what=f"there is no {path}", where=where, hint=hint))
+        return []
+    if _is_tensorrt_cache(path):
+        faults.append(_tensorrt(path))
+        return []
+    suffix = path.suffix.lower()
+    if suffix in _LISTS:
+        return read_list(path, faults)
+    if suffix not in _KIND_OF:
+        faults.append(_unknown(path.name, path))
+        return []
+    return [{"": (path.name, path)}]
+
+
+def _folder(path: Path, faults: list[Fault]) -> Iterator[tuple[str, Path]]:
+    """Files of a folder and the folders below it, in the order of their names; side files are left out."""
+    found: list[Path] = []
+    for folder, below, names in os.walk(path):
+        below[:] = [name for name in below if not name.startswith(".")]
+        found.extend(Path(folder) / name for name in names)
+    for file in sorted(found, key=lambda each: each.relative_to(path).as_posix()):
+        name = file.relative_to(path).as_posix()
+        if file.name.startswith(".") or file.stem.lower() in _SIDE_STEMS or file.suffix.lower() == ".md":
+            continue
+        if file.suffix.lower() in _KIND_OF:
+            yield name, file
+        else:
+            faults.append(_tensorrt(file) if _is_tensorrt_cache(file) else _unknown(name, file))
+
+
+def _unknown(name: str, file: Path) -> Fault:
+    accepted = ", ".join([*_KIND_OF, *_LISTS])
+    suffix = PurePosixPath(name).suffix or "no suffix"
+    return Fault(what=f"a file of unknown kind ({suffix})", where=str(file), hint=f"Accepted: {accepted}.")
+
+
+def _is_tensorrt_cache(file: Path) -> bool:
+    """A TensorRT calibration cache is text whose first line is ``TRT-<version>-<calibrator>``."""
+    if file.suffix.lower() in _KIND_OF:
+        return False
+    with file.open("rb") as stream:
+        head = stream.read(80).split(b"\n")[0]
+    return head.startswith(b"TRT-") and b"alibrat" in head
+
+
+def _tensorrt(file: Path) -> Fault:
+    return Fault(
+        what="a TensorRT calibration cache, not calibration data",
+        where=str(file),
+        hint="Its ranges belong to TensorRT's own fused graph and carry no samples; give the pictures themselves.",
+    )
+
+
+def _kind(path: Path, examples: list[Example], where: str, faults: list[Fault]) -> str:
+    """The kind of every input's files; a data set of one input has one kind."""
+    kinds: dict[str, Counter[str]] = {}
+    for example in examples:
+        for key, (name, file) in example.items():
+            suffix = PurePosixPath(name).suffix.lower()
+            if suffix not in _KIND_OF:
+                faults.append(_tensorrt(file) if file.is_file() and _is_tensorrt_cache(file) else _unknown(name, file))
+            else:
+                kinds.setdefault(key, Counter())[_KIND_OF[suffix]] += 1
+    for key, counter in kinds.items():
+        if len(counter) > 1:
+            counts = ", ".join(f"{count} {kind}" for kind, count in sorted(counter.items()))
+            of_input = f" for input {key!r}" if key else ""
+            hint = f"Keep one kind in {path}."
+            faults.append(Fault(what=f"mixed kinds of files{of_input}: {counts}", where=where or str(path), hint=hint))
+    return "+".join(sorted({kind for counter in kinds.values() for kind in counter}))
+
+
+def _twice(listing: Listing, path: Path) -> Iterator[Fault]:
+    digests = {file.name: file.digest for file in listing.files}
+    seen: dict[tuple[tuple[str, str], ...], str] = {}
+    for example in listing.examples:
+        content = tuple((key, digests[name]) for key, name in example.items())
+        names = ", ".join(example.values())
+        if content not in seen:
+            seen[content] = names
+            continue
+        same = names == seen[content]
+        what = f"{names} is listed twice" if same else f"{names} and {seen[content]} have the same bytes"
+        yield Fault(what=what, where=str(path), hint="Keep one: a sample given twice counts twice in every range.")
+
+
+def too_few(listing: Listing, wanted: int, where: str = "") -> list[Fault]:
+    """A fault where fewer examples are there than wanted; an npz may hold many, so it is judged when decoded."""
+    if listing.kind == "random" or "npz" in listing.kind or len(listing.examples) >= wanted:
+        return []
+    what = f"{len(listing.examples)} examples where {wanted} are asked for"
+    return [Fault(what=what, where=where, hint="Add data, or lower 'samples'.")]
+
+
+def overlap(calibration: Listing, validation: Listing) -> list[Fault]:
+    """A fault for every calibration file that is also in the validation set, by digest."""
+    judged = {file.digest: file.name for file in validation.files}
+    faults = [
+        Fault(
+            what="a calibration file that is also in the validation set",
+            where=file.name,
+            hint=f"It is {judged[file.digest]} there; a set that is measured must not be calibrated on.",
+        )
+        for file in calibration.files
+        if file.digest in judged
+    ]
+    return _capped(faults)
+
+
+def find_labels(data: Path, listing: Listing, metric: str, stated: Path | None = None) -> tuple[Path, ...]:
+    """The labels file of validation data: the stated one; COCO ``labels.json`` beside the pictures; the npz itself.
+
+    Raises RecipeError where there is none, where it is no COCO file, or where it leaves a picture out.
+    """
+    if stated is not None and not stated.is_file():
+        raise RecipeError(Fault(what=f"there is no labels file {stated}", hint="Check 'metric.labels'."))
+    folder = data if data.is_dir() else data.parent
+    beside = [folder / name for name in ("labels.json", "annotations.json") if (folder / name).is_file()]
+    found = stated or next(iter(beside), None)
+    if found is None and listing.kind == "npz":
+        return listing.paths
+    if found is None:
+        hint = "Put labels.json (COCO form) beside the data, or state 'metric.labels'."
+        raise RecipeError(Fault(what="the validation data have no labels", where=str(folder), hint=hint))
+    if metric == "coco_map":
+        faults = list(_coco_faults(found, [name for example in listing.examples for name in example.values()]))
+        if faults:
+            raise RecipeError(*_capped(faults))
+    return (found,)
+
+
+def _coco_faults(labels: Path, names: Iterable[str]) -> Iterator[Fault]:
+    hint = "COCO form: {images: [{id, file_name}], annotations: [{image_id, bbox, category_id}], categories: [...]}."
+    try:
+        data = json.loads(labels.read_text(encoding="utf-8"))
+    except ValueError as error:
+        yield Fault(what=f"not JSON: {error}", where=str(labels), hint=hint)
+        return
+    if not isinstance(data, dict) or not isinstance(data.get("images"), list):
+        yield Fault(what="no COCO labels: it has no list 'images'", where=str(labels), hint=hint)
+        return
+    known = {PurePosixPath(str(entry.get("file_name"))).name for entry in data["images"] if isinstance(entry, dict)}
+    for name in names:
+        if PurePosixPath(name).name not in known:
+            hint = "Every picture that is measured needs an entry in 'images', also one with nothing in it."
+            yield Fault(what=f"no labels for {name}", where=str(labels), hint=hint)
