@@ -1,0 +1,54 @@
+"""quant: scale and zero point of a range, and rounding to them. numpy in, numpy out; real = scale * (q - zero_point).
+
+Rounding is that of ONNX QuantizeLinear: the float32 quotient x / scale rounded half to even, the zero point added, the
+sum saturated to the type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npubake.quant.parameters import LIMITS, IntegerType, TensorParameters
+from npubake.quant.ranges import NEUTRAL, Range
+from npubake.quant.thresholds import symmetric
+
+
+def tensor_parameters(span: Range, dtype: IntegerType, *, asymmetric: bool) -> TensorParameters:
+    """Integer form of an activation with this range.
+
+    uint8 asymmetric: scale (high - low) / 255, zero point rint(-low / scale), so that zero has a code;
+    uint8 symmetric: scale absmax / 127, zero point 128; int16: scale absmax / 32767, zero point 0. The scale is rounded
+    to float32. A dead range (absmax below 2**-60) takes 0..1 instead. Raises ValueError for another dtype.
+    """
+    held = NEUTRAL if span.dead else span
+    if dtype == "int16":
+        held, scale, zero_point = symmetric(held), float(np.float32(held.absmax / 32767)), 0
+    elif dtype != "uint8":
+        raise ValueError(f"activations are uint8 or int16, not {dtype}")
+    elif asymmetric:
+        scale = float(np.float32((held.high - held.low) / 255))
+        zero_point = int(np.clip(np.rint(-held.low / scale), 0, 255))
+    else:
+        held, scale, zero_point = symmetric(held), float(np.float32(held.absmax / 127)), 128
+    return TensorParameters(dtype=dtype, scale=scale, zero_point=zero_point, low=held.low, high=held.high)
+
+
+def quantize(values: NDArray[np.float32], parameters: TensorParameters) -> NDArray[Any]:
+    """Codes of ``values`` (any shape, float32) in the parameters' dtype."""
+    low, high = LIMITS[parameters.dtype]
+    codes = np.rint(values.astype(np.float32) / np.float32(parameters.scale)) + np.float32(parameters.zero_point)
+    return np.asarray(np.clip(codes, low, high).astype(parameters.dtype))
+
+
+def dequantize(codes: NDArray[Any], parameters: TensorParameters) -> NDArray[np.float32]:
+    """float32 values of ``codes``: one float32 product of exact integers."""
+    centred = (codes.astype(np.int32) - np.int32(parameters.zero_point)).astype(np.float32)
+    return centred * np.float32(parameters.scale)
+
+
+def fake_quantize(values: NDArray[np.float32], parameters: TensorParameters) -> NDArray[np.float32]:
+    """What is left of ``values`` after a trip through the integers."""
+    return dequantize(quantize(values, parameters), parameters)

@@ -1,0 +1,181 @@
+"""quant: from statistics and a request to all quantisation parameters. numpy and plain data; no onnx, no paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npubake.calibration.statistics import TensorStatistics
+from npubake.errors import Fault, RecipeError
+from npubake.graph.summary import GraphSummary
+from npubake.quant.lanes import is_integer
+from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
+from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
+from npubake.quant.precisions import Asked, Precisions, decide_precisions
+from npubake.quant.ranges import FLOAT16_MAX, Range
+from npubake.quant.record import CalibrationRecord, Override
+from npubake.quant.request import Request
+from npubake.quant.scales import WeightedEdge, settle_ranges
+from npubake.quant.sharing import mixed_concats
+from npubake.quant.tensor_ranges import class_ranges, tensor_ranges, tensor_thresholds
+from npubake.quant.weight_scales import WeightedFacts, weight_parameters
+from npubake.quant.weights import ChannelWeights, Granularity, channel_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subject:
+    """The model to quantise: its summary and that file's digest, constants and attributes, statistics by tensor."""
+
+    summary: GraphSummary
+    graph_digest: str
+    facts: ModelFacts
+    statistics: Mapping[str, TensorStatistics]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What ``assign`` makes: the parameters, and the record of how they came about."""
+
+    parameters: QuantizationParameters
+    record: CalibrationRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Weighted:
+    """The weighted integer groups: operands and their extremes by group name, in topological order."""
+
+    operands: Mapping[str, WeightedOperand]
+    extremes: Mapping[str, ChannelWeights]
+
+
+def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]]) -> Assignment:
+    """All parameters of ``request`` for ``subject``. matched: names of the groups that each layer override matches.
+
+    Raises StageError (statistics missing or not finite, an operand that is not there, scales that cannot be settled)
+    and RecipeError (a range declared for something that is no input).
+    """
+    summary = subject.summary
+    _check_inputs(summary, request)
+    thresholds = tensor_thresholds(summary, request, matched)
+    ranges = tensor_ranges(summary, subject.statistics, thresholds, request.input_ranges)
+    precisions = decide_precisions(summary, request.lane, _asked(request, matched), _beyond_float16(subject, ranges))
+    weighted = _weighted(subject, precisions, _granularities(summary, request, matched))
+    classes = class_ranges(precisions, ranges, thresholds)
+    settled = settle_ranges(classes, _edges(summary, precisions, weighted))
+    tensors = {name: settled.parameters[precisions.classes.of[name]] for name in precisions.dtypes}
+    weights, facts = _weights(summary, precisions, weighted, tensors)
+    parameters = QuantizationParameters(
+        graph_digest=subject.graph_digest,
+        lane=request.lane.name,
+        tensors=tensors,
+        groups=precisions.groups,
+        weights=weights,
+    )
+    record = CalibrationRecord(
+        overrides=_overrides(request, matched, precisions),
+        raised_scales=settled.raised,
+        dead_tensors=tuple(name for name in tensors if ranges[name].dead),
+        float16_overflow=precisions.overflow,
+        mixed_concats=tuple(mixed_concats(summary, _integer_groups(precisions), ranges)),
+        shared_scales=tuple(
+            members for first, members in precisions.classes.members.items() if first in classes and len(members) > 1
+        ),
+        weighted=facts,
+    )
+    return Assignment(parameters=parameters, record=record)
+
+
+def _check_inputs(summary: GraphSummary, request: Request) -> None:
+    known = [name for name in summary.inputs if summary.tensors[name].dtype == "float32"]
+    faults = [
+        Fault(what=f"{name!r} is no float input of the model", path=f"$.input_ranges.{name}", hint=f"one of {known}")
+        for name in request.input_ranges
+        if name not in known
+    ]
+    if faults:
+        raise RecipeError(*faults)
+
+
+def _asked(request: Request, matched: Sequence[tuple[str, ...]]) -> list[Asked]:
+    return [
+        Asked(path=f"layer_overrides[{index}]", groups=groups, precision=settings.activation)
+        for index, (settings, groups) in enumerate(zip(request.settings, matched, strict=True))
+    ]
+
+
+def _overrides(request: Request, matched: Sequence[tuple[str, ...]], precisions: Precisions) -> tuple[Override, ...]:
+    return tuple(
+        Override(
+            path=f"layer_overrides[{index}]",
+            match=entry.get("match", {}),
+            change=entry.get("set", {}),
+            groups=groups,
+            declined=precisions.declined.get(f"layer_overrides[{index}]", ()),
+        )
+        for index, (entry, groups) in enumerate(zip(request.overrides, matched, strict=True))
+    )
+
+
+def _beyond_float16(subject: Subject, ranges: Mapping[str, Range]) -> frozenset[str]:
+    """Tensors of which a value above 65504 in magnitude was seen (or declared), whatever the threshold keeps."""
+    seen = {name: max(-entry.minimum, entry.maximum) for name, entry in subject.statistics.items()}
+    return frozenset(name for name, span in ranges.items() if max(seen.get(name, 0.0), span.absmax) > FLOAT16_MAX)
+
+
+def _granularities(
+    summary: GraphSummary, request: Request, matched: Sequence[tuple[str, ...]]
+) -> dict[str, Granularity]:
+    """Weight granularity of every group; the later override wins."""
+    chosen: dict[str, Granularity] = {group.name: request.granularity for group in summary.groups}
+    for settings, groups in zip(request.settings, matched, strict=True):
+        if settings.granularity is not None:
+            chosen.update(dict.fromkeys(groups, settings.granularity))
+    return chosen
+
+
+def _integer_groups(precisions: Precisions) -> frozenset[str]:
+    return frozenset(name for name, entry in precisions.groups.items() if is_integer(entry.precision))
+
+
+def _weighted(subject: Subject, precisions: Precisions, granularities: Mapping[str, Granularity]) -> _Weighted:
+    integer = _integer_groups(precisions)
+    operands = {
+        group.name: weighted_operand(subject.summary, group, subject.facts)
+        for group in subject.summary.groups
+        if group.kind in WEIGHTED_KINDS and group.name in integer
+    }
+    extremes = {
+        name: channel_weights(operand.weights, operand.axis, operand.channel_bias(), granularities[name])
+        for name, operand in operands.items()
+    }
+    return _Weighted(operands=operands, extremes=extremes)
+
+
+def _edges(summary: GraphSummary, precisions: Precisions, weighted: _Weighted) -> list[WeightedEdge]:
+    of = precisions.classes.of
+    return [
+        WeightedEdge(
+            group=group.name,
+            source=of[group.inputs[0]],
+            target="" if precisions.groups[group.name].accumulator_output else of[group.outputs[0]],
+            weights=weighted.extremes[group.name],
+        )
+        for group in summary.groups
+        if group.name in weighted.operands
+    ]
+
+
+def _weights(
+    summary: GraphSummary, precisions: Precisions, weighted: _Weighted, tensors: Mapping[str, TensorParameters]
+) -> tuple[dict[str, WeightParameters], dict[str, WeightedFacts]]:
+    weights, facts = {}, {}
+    for group in summary.groups:
+        if group.name in weighted.operands:
+            unrounded = precisions.groups[group.name].accumulator_output
+            weights[group.name], facts[group.name] = weight_parameters(
+                weighted.operands[group.name],
+                weighted.extremes[group.name],
+                tensors[group.inputs[0]],
+                None if unrounded else tensors[group.outputs[0]],
+            )
+    return weights, facts

@@ -1,0 +1,147 @@
+"""quant: what every group computes in and which integer type every tensor takes. Names in, names out; no onnx.
+
+Order of decisions: the lane; the layer overrides, the later one wins; float16 groups that touch a tensor beyond
+float16's range go to int16; tensors take the widest type asked of them; classes that share a scale take their widest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.quant.lanes import (
+    Decision,
+    Lane,
+    float_tensors,
+    has_integer_kernel,
+    holds_float,
+    is_integer,
+    lane_decision,
+)
+from npubake.quant.parameters import GroupParameters, IntegerType, Precision
+from npubake.quant.sharing import SHARING_KINDS, SharingClasses, sharing_classes
+
+GEMM_KINDS = ("conv", "conv_transpose", "linear", "matmul")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One layer override after matching. path: its place in the recipe; groups: the groups it matched; precision: what
+    it asks of them.
+    """
+
+    path: str
+    groups: tuple[str, ...]
+    precision: Precision | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precisions:
+    """groups: precision of each; dtypes: integer type of each tensor that is held as an integer; classes: who shares a
+    scale; declined: override path -> groups that could not follow it; overflow: tensors beyond float16, with the groups
+    that went to int16 (or float32, having no integer kernel) for it.
+    """
+
+    groups: Mapping[str, GroupParameters]
+    dtypes: Mapping[str, IntegerType]
+    classes: SharingClasses
+    declined: Mapping[str, tuple[str, ...]]
+    overflow: Mapping[str, tuple[str, ...]]
+
+
+def decide_precisions(
+    summary: GraphSummary, lane: Lane, asked: Sequence[Asked], beyond_float16: frozenset[str]
+) -> Precisions:
+    """Apply the lane, the overrides in order, and what follows from them. beyond_float16: tensors above 65504."""
+    operators = {node.name: node.op_type for node in summary.nodes}
+    decisions = {
+        group.name: lane_decision(summary, group, frozenset(operators[node] for node in group.nodes), lane)
+        for group in summary.groups
+    }
+    declined = _override(summary, decisions, asked)
+    overflow = _leave_float16(summary, decisions, beyond_float16)
+    integer = frozenset(name for name, decision in decisions.items() if is_integer(decision.precision))
+    classes = sharing_classes(summary, integer)
+    unrounded = accumulator_groups(summary, integer)
+    dtypes = _tensor_types(summary, decisions, classes, unrounded)
+    _follow_class(summary, decisions, dtypes)
+    groups = {
+        name: GroupParameters(precision=entry.precision, accumulator_output=name in unrounded, why=entry.why)
+        for name, entry in decisions.items()
+    }
+    return Precisions(groups=groups, dtypes=dtypes, classes=classes, declined=declined, overflow=overflow)
+
+
+def accumulator_groups(summary: GraphSummary, integer: frozenset[str]) -> frozenset[str]:
+    """Integer GEMM-like groups that no integer group reads: at the graph's tail, or read in float alone."""
+    read = {name for group in summary.groups if group.name in integer for name in group.inputs}
+    return frozenset(
+        group.name
+        for group in summary.groups
+        if group.name in integer and group.kind in GEMM_KINDS and not read.intersection(group.outputs)
+    )
+
+
+def _override(
+    summary: GraphSummary, decisions: dict[str, Decision], asked: Sequence[Asked]
+) -> dict[str, tuple[str, ...]]:
+    """Apply overrides in order; answer which groups could not follow which."""
+    groups = {group.name: group for group in summary.groups}
+    declined: dict[str, tuple[str, ...]] = {}
+    for entry in asked:
+        if entry.precision is None:
+            continue
+        unable = tuple(name for name in entry.groups if not _can(summary, groups[name], entry.precision))
+        for name in entry.groups:
+            if name not in unable:
+                decisions[name] = Decision(precision=entry.precision, why=entry.path)
+        if unable:
+            declined[entry.path] = unable
+    return declined
+
+
+def _can(summary: GraphSummary, group: FusionGroup, precision: Precision) -> bool:
+    return has_integer_kernel(summary, group) if is_integer(precision) else holds_float(summary, group)
+
+
+def _leave_float16(
+    summary: GraphSummary, decisions: dict[str, Decision], beyond: frozenset[str]
+) -> dict[str, tuple[str, ...]]:
+    """Groups in float16 that make or read a tensor beyond its range go to int16; those without a kernel to float32."""
+    moved: dict[str, tuple[str, ...]] = {}
+    for group in summary.groups:
+        large = beyond.intersection((*group.inputs, *group.outputs))
+        if not large or decisions[group.name].precision != "float16":
+            continue
+        precision: Precision = "int16" if has_integer_kernel(summary, group) else "float32"
+        decisions[group.name] = Decision(precision=precision, why=f"beyond float16: {', '.join(sorted(large))}")
+        for name in large:
+            moved[name] = (*moved.get(name, ()), group.name)
+    return dict(sorted(moved.items()))
+
+
+def _tensor_types(
+    summary: GraphSummary, decisions: Mapping[str, Decision], classes: SharingClasses, unrounded: frozenset[str]
+) -> dict[str, IntegerType]:
+    """The widest integer type that a maker or reader asks of each tensor or of one that shares its scale."""
+    wide: dict[str, bool] = {}
+    held: set[str] = set()
+    for group in summary.groups:
+        precision = decisions[group.name].precision
+        if not is_integer(precision):
+            continue
+        makes = () if group.name in unrounded else group.outputs
+        for name in float_tensors(summary, (*group.inputs, *makes)):
+            held.add(name)
+            first = classes.of[name]
+            wide[first] = wide.get(first, False) or precision == "int16"
+    return {name: "int16" if wide[classes.of[name]] else "uint8" for name in summary.quantisable() if name in held}
+
+
+def _follow_class(summary: GraphSummary, decisions: dict[str, Decision], dtypes: Mapping[str, IntegerType]) -> None:
+    """Movements and concats compute in the type their tensors were given."""
+    for group in summary.groups:
+        entry = decisions[group.name]
+        if group.kind in SHARING_KINDS and entry.precision == "int8" and dtypes[group.outputs[0]] == "int16":
+            decisions[group.name] = Decision(precision="int16", why=f"{entry.why}, shares its scale with int16")

@@ -1,0 +1,93 @@
+"""quant: what ``calibrate`` did, as JSON facts for the manifest and for people. Data; no numpy, no onnx."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npubake.graph.summary import GraphSummary, Provenance
+from npubake.quant.parameters import QuantizationParameters
+from npubake.quant.scales import RaisedScale
+from npubake.quant.sharing import MixedConcat
+from npubake.quant.weight_scales import WeightedFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """One layer override. path: its place in the recipe; match, change: as written; groups: the names it matched;
+    declined: groups that it matched and that have no kernel for the precision it asks.
+    """
+
+    path: str
+    match: Mapping[str, Any]
+    change: Mapping[str, Any]
+    groups: tuple[str, ...]
+    declined: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRecord:
+    """overrides: all, in order; raised_scales; dead_tensors: nothing above 2**-60 was seen, range 0..1 is assumed;
+    float16_overflow: tensor -> groups that left float16 for it; mixed_concats; shared_scales: classes of tensors that
+    hold one scale; weighted: bounds and limited channels of each weighted integer group.
+    """
+
+    overrides: tuple[Override, ...]
+    raised_scales: tuple[RaisedScale, ...]
+    dead_tensors: tuple[str, ...]
+    float16_overflow: Mapping[str, tuple[str, ...]]
+    mixed_concats: tuple[MixedConcat, ...]
+    shared_scales: tuple[tuple[str, ...], ...]
+    weighted: Mapping[str, WeightedFacts]
+
+
+def record_json(
+    record: CalibrationRecord,
+    parameters: QuantizationParameters,
+    summary: GraphSummary,
+    provenance: tuple[Provenance, ...],
+) -> dict[str, Any]:
+    """The whole record artifact: ``provenance``, ``counts``, ``float_groups``, ``warnings`` and the record's facts."""
+    return {
+        "version": 1,
+        "lane": parameters.lane,
+        "provenance": [asdict(entry) for entry in provenance],
+        "counts": {
+            "tensors": dict(sorted(Counter(entry.dtype for entry in parameters.tensors.values()).items())),
+            "groups": dict(sorted(Counter(entry.precision for entry in parameters.groups.values()).items())),
+            "accumulator_outputs": sum(entry.accumulator_output for entry in parameters.groups.values()),
+        },
+        "float_groups": [
+            {"group": group.name, "kind": group.kind, "precision": entry.precision, "why": entry.why}
+            for group in summary.groups
+            for entry in [parameters.groups[group.name]]
+            if entry.precision in ("float16", "float32")
+        ],
+        "warnings": warnings(record),
+        **asdict(record),
+    }
+
+
+def warnings(record: CalibrationRecord) -> list[str]:
+    """One sentence for each thing that a person should look at."""
+    found = [
+        f"{mixed.group}: inputs of one scale differ {mixed.ratio:.0f} times in size; the small ones keep few levels"
+        for mixed in record.mixed_concats
+    ]
+    found += [f"{name}: dead, nothing but zero was seen; its range is taken as 0..1" for name in record.dead_tensors]
+    found += [
+        f"{name}: beyond float16 (65504); {', '.join(groups)} left float16"
+        for name, groups in record.float16_overflow.items()
+    ]
+    found += [
+        f"{raised.tensor}: scale raised {raised.after / raised.before:.3g} times for {raised.group}: {raised.why}"
+        for raised in record.raised_scales
+    ]
+    found += [
+        f"{override.path}: {', '.join(override.declined)} have no kernel for it and keep what they had"
+        for override in record.overrides
+        if override.declined
+    ]
+    return found

@@ -1,0 +1,100 @@
+"""quant: the range of every tensor before scales are shared: declared, known by mathematics, or measured. No onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from npubake.calibration.statistics import TensorStatistics
+from npubake.errors import Fault, StageError
+from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.quant.precisions import Precisions
+from npubake.quant.ranges import Range, snapped, union
+from npubake.quant.request import Request
+from npubake.quant.scales import ClassRange
+from npubake.quant.sharing import SHARING_KINDS
+from npubake.quant.thresholds import Threshold, measured_range
+
+# Never measured; 1.0 then has a code of its own (255 of 0..1 in uint8).
+FIXED_RANGES: Mapping[str, Range] = {
+    "softmax": Range(low=0.0, high=1.0),
+    "sigmoid": Range(low=0.0, high=1.0),
+    "hard_sigmoid": Range(low=0.0, high=1.0),
+    "tanh": Range(low=-1.0, high=1.0),
+}
+_SYMMETRIC = ("tanh",)  # zero point 128 and scale 1/127: -1, 0 and 1 all have codes
+
+
+def fixed_range(group: FusionGroup | None) -> Range | None:
+    """The range that mathematics gives to what ``group`` makes, or None."""
+    if group is None or group.kind not in ("softmax", "table"):
+        return None
+    return FIXED_RANGES.get("softmax" if group.kind == "softmax" else group.function)
+
+
+def tensor_thresholds(
+    summary: GraphSummary, request: Request, matched: Sequence[tuple[str, ...]]
+) -> dict[str, Threshold]:
+    """How the range of each quantisable tensor is chosen. matched: group names of each override, in order.
+
+    Graph inputs keep everything seen. An override reaches the outputs of its groups, and the inputs too where a group
+    moves values (they share one range). The later override wins.
+    """
+    whole = Threshold(asymmetric=request.threshold.asymmetric)
+    chosen = {name: whole if name in summary.inputs else request.threshold for name in summary.quantisable()}
+    makers = summary.producer_group()
+    for name in chosen:
+        if name in makers and makers[name].function in _SYMMETRIC:
+            chosen[name] = Threshold(asymmetric=False)
+    groups = {group.name: group for group in summary.groups}
+    for settings, names in zip(request.settings, matched, strict=True):
+        for group in (groups[name] for name in names if settings.changes_threshold):
+            reached = (*group.inputs, *group.outputs) if group.kind in SHARING_KINDS else group.outputs
+            for tensor in chosen.keys() & set(reached):
+                chosen[tensor] = settings.applied(chosen[tensor])
+    return chosen
+
+
+def tensor_ranges(
+    summary: GraphSummary,
+    statistics: Mapping[str, TensorStatistics],
+    thresholds: Mapping[str, Threshold],
+    declared: Mapping[str, Range],
+) -> dict[str, Range]:
+    """Range of each quantisable tensor: declared ones verbatim, fixed ones as they are, measured ones snapped outward.
+
+    Raises StageError with every tensor whose statistics are missing, empty or not finite.
+    """
+    makers = summary.producer_group()
+    ranges: dict[str, Range] = {}
+    faults: list[Fault] = []
+    for name in summary.quantisable():
+        known = declared.get(name) or fixed_range(makers.get(name))
+        if known is not None:
+            ranges[name] = known
+        elif name not in statistics:
+            faults.append(Fault(what=f"no statistics of tensor {name!r}", hint="observe this graph again"))
+        else:
+            try:
+                ranges[name] = snapped(measured_range(statistics[name], thresholds[name]))
+            except ValueError as error:
+                faults.append(Fault(what=f"tensor {name!r}: {error}", hint="look for NaN or Inf in the samples"))
+    if faults:
+        raise StageError(*faults)
+    return ranges
+
+
+def class_ranges(
+    precisions: Precisions, ranges: Mapping[str, Range], thresholds: Mapping[str, Threshold]
+) -> dict[str, ClassRange]:
+    """Of each sharing class that is held in integers: the union of its sources' ranges, asymmetric where all are."""
+    made: dict[str, ClassRange] = {}
+    for name, dtype in precisions.dtypes.items():
+        first = precisions.classes.of[name]
+        if first not in made:
+            sources = precisions.classes.sources[first]
+            made[first] = ClassRange(
+                span=union(ranges[source] for source in sources),
+                dtype=dtype,
+                asymmetric=all(thresholds[source].asymmetric for source in sources),
+            )
+    return made
