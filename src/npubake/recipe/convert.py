@@ -82,16 +82,10 @@ def preprocessing(request: str | dict[str, Any], custom: bool) -> Preprocessing:
     """Expand a preset's name, a preset with differences, or a recipe's own block (``custom``)."""
     if isinstance(request, str):
         return PRESETS[request]
-    if custom:
-        picture = "channels" in request
-        base = Preprocessing(
-            name="custom",
-            decode="pillow" if picture else None,
-            input_dtype="uint8" if picture else "float32",
-        )
-    else:
-        base = PRESETS[request["name"]]
-    changes: dict[str, Any] = {name: request[name] for name in ("channels", "layout", "input_dtype") if name in request}
+    base = Preprocessing(name="custom") if custom else PRESETS[request["name"]]
+    changes: dict[str, Any] = {name: request[name] for name in ("channels", "layout") if name in request}
+    if "channels" in request:
+        changes.update(decode="pillow", input_dtype="uint8")
     if "resize" in request:
         changes["resize"] = _resize(request["resize"])
     if "crop" in request:

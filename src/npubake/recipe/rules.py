@@ -53,13 +53,10 @@ def _block(key: str, block: dict[str, Any]) -> Found:
     if ("mean" in block or "std" in block) and "mean_domain" not in block:
         place = (key, "mean" if "mean" in block else "std")
         yield place, "mean and std do not say their domain", "Add 'mean_domain: 0-1' or 'mean_domain: 0-255'."
-    for name in ("resize", "crop"):
+    for name in ("resize", "crop", "scale", "mean", "std"):
         if name in block and not picture:
-            yield (
-                (key, name),
-                f"'{name}' without 'channels'",
-                "Only pictures are resized; say channels: rgb, bgr or gray.",
-            )
+            hint = "Only pictures are prepared (channels: rgb, bgr or gray); tensors are fed as they are."
+            yield (key, name), f"'{name}' without 'channels'", hint
     channels = block.get("channels") or (base.channels if base else None)
     for name in ("mean", "std"):
         count = len(block.get(name, ()))
