@@ -20,17 +20,20 @@ LABELS = ("label", "labels")
 _PICKLE_HINT = "save plain numeric arrays: np.save(name, np.asarray(x, dtype=...))"
 
 
-def read_arrays(data: bytes, *, name: str) -> dict[str, NDArray[Any]]:
-    """Arrays of one file by name; a file that holds one unnamed array gives it under ``''``; labels are left out.
+def read_arrays(data: bytes, *, name: str, labels: bool = False) -> dict[str, NDArray[Any]]:
+    """Arrays of one file by name; a file that holds one unnamed array gives it under ``''``. Labels (arrays of
+    that name in an npz or torch file) are left out unless they are asked for.
 
     Raises RecipeError with one Fault that names the file; ToolchainError where a torch file needs torch.
     """
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in (".pt", ".pth"):
-        return _read_torch(data, name)
-    if suffix == ".npz":
-        return _read_npz(data, name)
-    return {"": _read_npy(data, name)}
+        named = _read_torch(data, name)
+    elif suffix == ".npz":
+        named = _read_npz(data, name)
+    else:
+        named = {"": _read_npy(data, name)}
+    return {key: value for key, value in named.items() if labels or key not in LABELS}
 
 
 def _read_npy(data: bytes, name: str, member: str = "") -> NDArray[Any]:
@@ -58,7 +61,7 @@ def _read_npz(data: bytes, name: str) -> dict[str, NDArray[Any]]:
             members = {entry.removesuffix(".npy"): archive.read(entry) for entry in archive.namelist()}
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise _refused(name, f"it is corrupt or truncated, or no npz: {error}", "write it again") from error
-    return {member: _read_npy(part, name, member) for member, part in members.items() if member not in LABELS}
+    return {member: _read_npy(part, name, member) for member, part in members.items()}
 
 
 def _read_torch(data: bytes, name: str) -> dict[str, NDArray[Any]]:
@@ -80,7 +83,7 @@ def _read_torch(data: bytes, name: str) -> dict[str, NDArray[Any]]:
     named = loaded if isinstance(loaded, dict) else {"": loaded}
     if not named or not all(isinstance(value, torch.Tensor) for value in named.values()):
         raise _refused(name, "it holds something else than tensors", "save one tensor, or a dictionary of tensors")
-    return {str(key): value.detach().numpy() for key, value in named.items() if key not in LABELS}
+    return {str(key): value.detach().numpy() for key, value in named.items()}
 
 
 def _refused(name: str, what: str, hint: str) -> RecipeError:

@@ -18,7 +18,7 @@ _LANES = 4  # neighbouring elements often share a bucket: separate tables keep t
 _FEW = 1 << 16
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _count(values: Any, tables: Any) -> None:
     """Add the elements of a float32 vector to ``tables`` (int64 [4, BUCKETS])."""
     bits = values.view(np.uint32)
@@ -32,7 +32,7 @@ def _count(values: Any, tables: Any) -> None:
         tables[0, bits[at] >> SHIFT] += 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _count_few(values: Any, into: Any) -> None:
     """The same with one table, for vectors too short to pay for four."""
     bits = values.view(np.uint32)

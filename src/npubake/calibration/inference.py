@@ -59,10 +59,10 @@ class TensorSession:
         return dict(zip(self.tensors, (np.asarray(value) for value in values), strict=True))
 
 
-def computed_tensors(path: Path) -> frozenset[str]:
-    """Names of all tensors that the nodes of a model compute."""
+def computed_tensors(path: Path) -> tuple[str, ...]:
+    """Names of all tensors that the nodes of a model compute, in their order."""
     model = onnx.load(path, load_external_data=False)
-    return frozenset(name for node in model.graph.node for name in node.output if name)
+    return tuple(name for node in model.graph.node for name in node.output if name)
 
 
 def output_names(path: Path) -> tuple[str, ...]:

@@ -1,0 +1,19 @@
+"""stages: ``gate``, figures against thresholds; pure and instant, so that a new threshold recomputes nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from npubake.pipeline.stage import Job
+from npubake.verify.gates import Gate, judge, refuse_failures
+
+
+def run(job: Job) -> None:
+    """Write ``verdict``, a list of checks; GateError with boundary, output, figure, suspect and first action."""
+    gate = Gate.from_params(job.params)
+    figures = [json.loads(path.read_text(encoding="utf-8")) for path in job.inputs["figures"]]
+    checks = judge(gate, figures)
+    refuse_failures(gate, checks, figures)
+    text = json.dumps([asdict(check) for check in checks], sort_keys=True, indent=1, allow_nan=False)
+    job.outputs["verdict"].write_text(text + "\n", encoding="utf-8")

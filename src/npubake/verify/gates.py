@@ -1,0 +1,188 @@
+"""verify: figures against thresholds. JSON in, verdict out; pure and instant; no model, no samples.
+
+A figure passes when it is at least its threshold; NaN (null) fails. The product metric is judged by a bootstrap: it
+fails only where the lower bound of the drop is above ``max_drop``, and warns where the drop itself is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npubake.errors import Fault, GateError, StageError
+from npubake.verify.bootstrap import paired_drop
+from npubake.verify.evidence import evidence_from_json
+
+_UNITS = {"cosine": "", "sqnr_db": " dB", "max_abs": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """Where two models are compared, who is suspected when they differ, and what to do first.
+
+    thresholds: the starting values of the seed documents; a recipe's own come first.
+    """
+
+    between: str
+    suspect: str
+    action: str
+    thresholds: Mapping[str, float]
+
+
+BOUNDARIES: Mapping[str, Boundary] = {
+    "baseline": Boundary(
+        between="the training framework and the original float model",
+        suspect="the export: layout, preprocessing, or an operator that was rewritten",
+        action="feed both the same tensor, and compare layout and scaling of the input",
+        thresholds={"cosine": 0.9999},
+    ),
+    "optimized": Boundary(
+        between="the original and the optimised float model",
+        suspect="optimize: its rewrites must not change the function",
+        action="compare the two tensor by tensor: the first that differs names the rewrite",
+        thresholds={"cosine": 0.9999},
+    ),
+    "calibrated": Boundary(
+        between="the optimised float model and the fake-quantised one",
+        suspect="calibrate: calibration data, ranges, or too few bits for a sensitive layer",
+        action="check that the calibration pictures resemble the product's and went through its preprocessing; "
+        "then try percentile, and int16 for the worst layers listed",
+        thresholds={"cosine": 0.99, "sqnr_db": 20.0},
+    ),
+    "ptq": Boundary(
+        between="the fake-quantised model and the one with lookup tables",
+        suspect="ptq: a lookup table of a nonlinear operator",
+        action="look at the first table in the list of worst tensors, and at its error bound in the record",
+        thresholds={"cosine": 0.99, "sqnr_db": 20.0},
+    ),
+    "quantized": Boundary(
+        between="the optimised float model and the integer model",
+        suspect="quantize, or what calibrate decided: compare the calibrated boundary first",
+        action="if the calibrated boundary passes, compare input preparation (runtime input, range, mean, scale); "
+        "if it fails too, better calibration data, then wider types for the worst layers listed",
+        thresholds={"cosine": 0.99, "sqnr_db": 20.0},
+    ),
+    "deployable": Boundary(
+        between="the integer model and the deployable",
+        suspect="compile or the runtime: input preparation, stride alignment, or the type of the last output",
+        action="check the strides of the inputs and whether the outputs are int32 or float32 on this platform",
+        thresholds={"cosine": 0.9999},
+    ),
+    "product": Boundary(
+        between="the product metric of the float model and of the quantised one",
+        suspect="quantisation where the tensor gates fail too; else preprocessing, decoding or thresholds",
+        action="if the quantised boundary passes, check preprocessing and decoding; else climb the ladder: "
+        "better calibration data, asymmetric ranges, per-channel weights, percentile, int16 layers, a16w8",
+        thresholds={"max_drop": 0.01},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One figure of one output against one threshold. value: None for NaN; warning: passed, but look at it."""
+
+    boundary: str
+    output: str
+    figure: str
+    value: float | None
+    threshold: float
+    passed: bool
+    warning: str = ""
+    detail: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What is asked at one boundary. thresholds: figure -> value; suspect, action: the table's, unless given."""
+
+    boundary: str
+    thresholds: Mapping[str, float]
+    suspect: str
+    action: str
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Gate:
+        """From the stage's parameters; what is left out comes from the table."""
+        known = BOUNDARIES.get(params["boundary"])
+        if known is None:
+            what = f"no boundary is called {params['boundary']!r}"
+            raise StageError(Fault(what=what, hint=", ".join(BOUNDARIES)))
+        return cls(
+            boundary=params["boundary"],
+            thresholds=params.get("thresholds") or known.thresholds,
+            suspect=params.get("suspect") or known.suspect,
+            action=params.get("action") or known.action,
+        )
+
+
+def judge(gate: Gate, figures: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Every figure against its threshold, in the order of outputs. figures: of a measure, or of the product metric of
+    the reference and then of the candidate. StageError for figures that a gate cannot read.
+    """
+    if figures and all(entry["kind"] == "product" for entry in figures):
+        return [_judge_product(gate, figures)]
+    return [check for entry in figures for check in _judge_tensors(gate, entry)]
+
+
+def _judge_tensors(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
+    unknown = sorted(set(gate.thresholds) - set(_UNITS))
+    if unknown or not figures["outputs"]:
+        what = f"no figure is called {', '.join(unknown)}" if unknown else "the measure compared no output"
+        raise StageError(Fault(what=what, where=gate.boundary, hint="figures: " + ", ".join(_UNITS)))
+    checks = []
+    for output, found in figures["outputs"].items():
+        for figure, threshold in sorted(gate.thresholds.items()):
+            value = found[figure]
+            good = value is not None and (value <= threshold if figure == "max_abs" else value >= threshold)
+            checks.append(
+                Check(
+                    boundary=gate.boundary, output=output, figure=figure, value=value, threshold=threshold, passed=good
+                )
+            )
+    return checks
+
+
+def _judge_product(gate: Gate, figures: Sequence[Mapping[str, Any]]) -> Check:
+    if len(figures) != 2 or figures[0]["metric"] != figures[1]["metric"]:
+        raise StageError(Fault(what="a product gate reads one metric of two models", where=gate.boundary))
+    limit, confidence = gate.thresholds.get("max_drop", 0.01), gate.thresholds.get("confidence", 0.95)
+    reference, candidate = (evidence_from_json(entry["evidence"]) for entry in figures)
+    drop = paired_drop(reference, candidate, confidence)
+    warning = ""
+    if drop.lower <= limit < drop.drop:
+        bound = f"lower bound with {confidence:.0%} confidence {drop.lower:.4f}"
+        warning = f"the drop is {drop.drop:.4f}, above {limit}, which may be noise ({bound}): measure on more pictures"
+    return Check(
+        boundary=gate.boundary,
+        output=figures[0]["metric"],
+        figure="drop",
+        value=drop.drop,
+        threshold=limit,
+        passed=drop.lower <= limit,
+        warning=warning,
+        detail={**asdict(drop), "confidence": confidence},
+    )
+
+
+def refuse_failures(gate: Gate, checks: Sequence[Check], figures: Sequence[Mapping[str, Any]]) -> None:
+    """Raise GateError where a check failed: one Fault a failure, with suspect and first action."""
+    worst = [entry["name"] for data in figures for entry in data.get("tensors", [])[:3]]
+    hint = f"suspected: {gate.suspect}; first: {gate.action}"
+    if worst:
+        hint += f"; worst tensors inside: {', '.join(worst)}"
+    faults = [
+        Fault(what=_sentence(check), where=f"gate {check.boundary}", hint=hint) for check in checks if not check.passed
+    ]
+    if faults:
+        raise GateError(*faults)
+
+
+def _sentence(check: Check) -> str:
+    if check.figure == "drop" and check.detail is not None:
+        sure = f"at least {check.detail['lower']:.4f} with {check.detail['confidence']:.0%} confidence"
+        return f"{check.output} drops by {check.value:.4f} ({sure}), {check.threshold} is allowed"
+    value = "NaN" if check.value is None else f"{check.value:.6g}{_UNITS[check.figure]}"
+    side = "above" if check.figure == "max_abs" else "below"
+    return f"output {check.output!r}: {check.figure} is {value}, {side} {check.threshold:g}{_UNITS[check.figure]}"

@@ -1,0 +1,113 @@
+"""verify: figures of the difference of two tensors. numpy in, sums and figures out; no onnx.
+
+With reference r and candidate c over all elements of all examples, in float64:
+
+- cosine = sum(r c) / sqrt(sum(r r) * sum(c c)); both all zero: 1; one of them all zero: 0.
+- SQNR in dB = 10 log10(sum(r r) / sum((r - c)^2)). No error: EXACT_DB. An all-zero reference with an error: -EXACT_DB.
+- max_abs = max |r - c|.
+
+NaN or Inf on either side makes every figure NaN, and NaN passes no gate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+EXACT_DB = 400.0  # above what float64 sums can tell from exact: 20 log10(2**53) is 319 dB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """cosine: -1..1; sqnr_db: dB, within +-EXACT_DB; max_abs: in the reference's unit."""
+
+    cosine: float
+    sqnr_db: float
+    max_abs: float
+
+    def to_json(self) -> dict[str, float | None]:
+        """NaN has no JSON form and is written as null."""
+        return {
+            name: None if math.isnan(value) else value
+            for name, value in (("cosine", self.cosine), ("sqnr_db", self.sqnr_db), ("max_abs", self.max_abs))
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What the figures are made of, added up over examples: sum r c, r r, c c, (r - c)^2 and max |r - c|."""
+
+    product: float = 0.0
+    reference: float = 0.0
+    candidate: float = 0.0
+    error: float = 0.0
+    max_abs: float = 0.0
+
+    def __add__(self, other: Sums) -> Sums:
+        worst = max(self.max_abs, other.max_abs)
+        if math.isnan(self.max_abs) or math.isnan(other.max_abs):
+            worst = math.nan
+        return Sums(
+            product=self.product + other.product,
+            reference=self.reference + other.reference,
+            candidate=self.candidate + other.candidate,
+            error=self.error + other.error,
+            max_abs=worst,
+        )
+
+    def figures(self) -> Figures:
+        sums = (self.product, self.reference, self.candidate, self.error, self.max_abs)
+        if not all(math.isfinite(value) for value in sums):
+            return Figures(cosine=math.nan, sqnr_db=math.nan, max_abs=math.nan)
+        return Figures(cosine=self._cosine(), sqnr_db=self._sqnr_db(), max_abs=self.max_abs)
+
+    def _cosine(self) -> float:
+        if self.reference == 0.0 or self.candidate == 0.0:
+            return 1.0 if self.reference == self.candidate else 0.0
+        ratio = self.product / (math.sqrt(self.reference) * math.sqrt(self.candidate))
+        return min(max(ratio, -1.0), 1.0)
+
+    def _sqnr_db(self) -> float:
+        if self.error == 0.0:
+            return EXACT_DB
+        if self.reference == 0.0:
+            return -EXACT_DB
+        decibels = 10.0 * (math.log10(self.reference) - math.log10(self.error))
+        return min(max(decibels, -EXACT_DB), EXACT_DB)
+
+
+@njit(nogil=True, cache=True)
+def _sums(reference: Any, candidate: Any) -> tuple[float, float, float, float, float]:
+    """The five sums of two float64 vectors of one length, in blocks, so that rounding does not grow with the length."""
+    product, left, right, error, worst = 0.0, 0.0, 0.0, 0.0, 0.0
+    for start in range(0, reference.size, 1024):
+        stop = min(start + 1024, reference.size)
+        p, a, b, e = 0.0, 0.0, 0.0, 0.0
+        for at in range(start, stop):
+            r, c = float(reference[at]), float(candidate[at])
+            difference = r - c
+            p += r * c
+            a += r * r
+            b += c * c
+            e += difference * difference
+            worst = max(worst, abs(difference))
+        product, left, right, error = product + p, left + a, right + b, error + e
+    return product, left, right, error, worst
+
+
+def compare(reference: NDArray[Any], candidate: NDArray[Any]) -> Sums:
+    """Sums of one example's tensor pair; any real dtypes, compared in float64. ValueError where the sizes differ."""
+    if reference.size != candidate.size:
+        raise ValueError(f"tensors of {reference.size} and {candidate.size} elements cannot be compared")
+    product, left, right, error, worst = _sums(_flat(reference), _flat(candidate))
+    return Sums(product=product, reference=left, candidate=right, error=error, max_abs=worst)
+
+
+def _flat(values: NDArray[Any]) -> NDArray[Any]:
+    kind = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    return np.ascontiguousarray(kind).reshape(-1)

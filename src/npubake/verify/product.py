@@ -1,0 +1,140 @@
+"""verify: the product metric of one model on labelled samples. Paths in, figures with evidence for each picture out.
+
+``coco_map``: mean average precision at IoU 0.5 of a detector; ``top1``: share of right classes of a classifier.
+A model with runtime inputs is fed what the board would feed: the metric holds the colour loss too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npubake.calibration import arrays
+from npubake.calibration.inference import TensorSession
+from npubake.calibration.samples import SampleSet, Source
+from npubake.errors import Fault, RecipeError, StageError
+from npubake.verify import coco, detection
+from npubake.verify.comparison import TracedModel
+from npubake.verify.evidence import Hits
+from npubake.verify.feeding import Feeder
+
+Outputs = dict[str, NDArray[Any]]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One model on one set of samples: its real-valued outputs, example by example."""
+
+    model: TracedModel
+    samples: SampleSet
+    threads: int
+    progress: Progress
+
+    def outputs(self) -> Any:
+        """Yield (index, outputs by the float model's names)."""
+        session = TensorSession(self.model.path, (entry.name for entry in self.model.outputs.values()), self.threads)
+        feeder = Feeder.of(self.model.record, self.samples)
+        for index in range(self.samples.count):
+            values = session.run(feeder.read(index).candidate if feeder.runtime_inputs else self.samples.read(index))
+            yield index, {old: entry.real(values[entry.name]) for old, entry in self.model.outputs.items()}
+            self.progress(index + 1, self.samples.count)
+
+
+def measure_product(metric: str, options: Mapping[str, Any], trial: Trial, labels: Sequence[Path]) -> dict[str, Any]:
+    """Figures JSON: value, figures, evidence. RecipeError for labels that do not fit, StageError for outputs."""
+    if trial.samples.count == 0:
+        raise StageError(Fault(what="the validation set holds no example", hint="give validation data"))
+    if not labels:
+        raise RecipeError(Fault(what=f"the metric {metric} needs labels", hint="give metric.labels"))
+    measure = {"coco_map": _coco_map, "top1": _top1}.get(metric)
+    if measure is None:
+        raise RecipeError(Fault(what=f"no metric is called {metric!r}", hint="coco_map or top1"))
+    return {"version": 1, "kind": "product", "metric": metric, **measure(trial, options, labels[0])}
+
+
+def _coco_map(trial: Trial, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    rule = detection.DetectionRule(**options)
+    labels = coco.CocoLabels.load(path)
+    sources = [_source(trial.samples, index) for index in range(trial.samples.count)]
+    names = [source.name for source in sources]
+    labels.image_ids(names)
+    found = []
+    for index, outputs in trial.outputs():
+        answer = detection.detect(*detection.split_outputs(outputs), rule)
+        (geometry,) = trial.samples.geometry(index).values()
+        corners = geometry.to_source(answer.corners)
+        found.append(detection.Detections(corners=corners, scores=answer.scores, classes=answer.classes))
+    result = coco.evaluate(labels, names, found)
+    return {
+        "value": result.map50,
+        "figures": {"map50": result.map50, "map": result.map},
+        "examples": len(names),
+        "evidence": result.matches.to_json(),
+    }
+
+
+def _top1(trial: Trial, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    if options:
+        raise RecipeError(Fault(what=f"the metric top1 takes no options, not {', '.join(sorted(options))}"))
+    sources = [_source(trial.samples, index) for index in range(trial.samples.count)]
+    wanted = read_labels(path, sources)
+    right = []
+    for index, outputs in trial.outputs():
+        if len(outputs) != 1:
+            raise StageError(Fault(what=f"top1 reads a model with one output, not {len(outputs)}"))
+        (scores,) = outputs.values()
+        right.append(int(np.argmax(scores)) == wanted[index])
+    names = tuple(f"{source.name}[{source.item}]" for source in sources)
+    hits = Hits(names=names, right=tuple(right))
+    value = sum(right) / len(right)
+    return {"value": value, "figures": {"top1": value}, "examples": len(right), "evidence": hits.to_json()}
+
+
+def _source(samples: SampleSet, index: int) -> Source:
+    sources = samples.sources(index)
+    if not sources:
+        raise StageError(Fault(what="random examples have no labels", hint="a metric needs real validation data"))
+    return next(iter(sources.values()))
+
+
+def read_labels(path: Path, sources: Sequence[Source]) -> list[int]:
+    """Class of every example: ``labels`` of an npz (by the example's item), an npy, or JSON {file name: class}.
+
+    RecipeError where the file is something else or an example has no label.
+    """
+    data = path.read_bytes()
+    if data[:2] == b"PK" or data[:6] == b"\x93NUMPY":
+        return _array_labels(data, sources)
+    try:
+        table = json.load(io.BytesIO(data))
+        by_name = {PurePosixPath(name).name: int(label) for name, label in table.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _bad_labels(f"they are neither npz nor a JSON object of file name and class: {error}") from error
+    missing = [source.name for source in sources if PurePosixPath(source.name).name not in by_name]
+    if missing:
+        raise _bad_labels(f"{len(missing)} pictures have none: {', '.join(missing[:5])}")
+    return [by_name[PurePosixPath(source.name).name] for source in sources]
+
+
+def _array_labels(data: bytes, sources: Sequence[Source]) -> list[int]:
+    named = arrays.read_arrays(data, name="labels.npz" if data[:2] == b"PK" else "labels.npy", labels=True)
+    found = next((named[key] for key in (*arrays.LABELS, "") if key in named), None)
+    if found is None or found.ndim != 1 or found.dtype.kind not in "iu":
+        raise _bad_labels("the file needs an array `labels` of integers, one a picture")
+    one_stack = len({source.name for source in sources}) == 1
+    items = [source.item for source in sources] if one_stack else list(range(len(sources)))
+    if max(items) >= len(found) or (not one_stack and len(found) != len(sources)):
+        raise _bad_labels(f"{len(found)} labels for {len(sources)} pictures")
+    return [int(found[item]) for item in items]
+
+
+def _bad_labels(what: str) -> RecipeError:
+    return RecipeError(Fault(what=f"labels that cannot be used: {what}", where="labels"))
