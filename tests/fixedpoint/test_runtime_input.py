@@ -55,8 +55,7 @@ def run_everywhere(model: onnx.ModelProto, feeds: dict[str, NDArray[Any]]) -> li
 
 def expected_float(spec: RuntimeInput, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The linear step on whole images, written out here again: float32 [1, C, H, W]."""
-    ordered = pixels[..., ::-1] if spec.channels == "bgr" else pixels
-    values = ordered.astype(np.float32).transpose(2, 0, 1)[None]
+    values = pixels.astype(np.float32).transpose(2, 0, 1)[None]
     if spec.divide_by is not None:
         values = values / np.float32(spec.divide_by)
     if spec.mean is not None:

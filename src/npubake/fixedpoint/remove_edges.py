@@ -41,8 +41,9 @@ class Affine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedNode:
-    """One node that went. tensor: the edge's name; dtype, shape: of the edge afterwards (numpy name); affine: how its
-    integers are read, where a Quantize or Dequantize went at this edge; why: ``remove`` or ``tail int32``.
+    """One node that went. tensor: the edge's name; dtype, shape: of the edge afterwards (numpy name), before_dtype and
+    before_shape: until then; affine: how the edge's integers are read, where a Quantize or Dequantize went at this
+    edge; why: ``remove`` or ``tail int32``.
     """
 
     side: Side
@@ -51,6 +52,8 @@ class RemovedNode:
     op_type: str
     dtype: str
     shape: tuple[int, ...]
+    before_dtype: str
+    before_shape: tuple[int, ...]
     affine: Affine | None
     attributes: Mapping[str, Any]
     why: str
@@ -76,11 +79,13 @@ def remove_edges(
     ]
     if unknown:
         raise RecipeError(*unknown)
-    editor = GraphEditor(model)
+    edges = onnx.ModelProto()
+    edges.CopyFrom(model)  # its inputs and outputs change their types in place
+    editor = GraphEditor(edges)
     removed: list[RemovedNode] = []
-    for value in editor.model.graph.input:
+    for value in edges.graph.input:
         removed += _peel(_InputEdge(editor, value), [REMOVABLE[name] for name in inputs])
-    for value in editor.model.graph.output:
+    for value in edges.graph.output:
         removed += _peel(_OutputEdge(editor, value, int32_tail), [REMOVABLE[name] for name in outputs])
     sides: tuple[tuple[Side, Sequence[str]], ...] = (("inputs", inputs), ("outputs", outputs))
     faults = [
@@ -91,7 +96,7 @@ def remove_edges(
     ]
     if faults:
         raise RecipeError(*faults)
-    return (editor.finish() if removed else editor.model), removed
+    return (editor.finish() if removed else edges), removed
 
 
 class _InputEdge:
@@ -175,16 +180,19 @@ def _peel(edge: _InputEdge | _OutputEdge, op_types: Sequence[str]) -> list[Remov
             break
         affine = moved
         facts = {entry.name: attribute(node, entry.name, None) for entry in node.attribute}
+        before_dtype, before_shape = _facts(edge.value)
         edge.remove(node)
-        tensor = edge.value.type.tensor_type
+        dtype, shape = _facts(edge.value)
         removed.append(
             RemovedNode(
                 side=edge.side,
                 tensor=edge.value.name,
                 node=node.name,
                 op_type=node.op_type,
-                dtype=str(helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
-                shape=tuple(dim.dim_value for dim in tensor.shape.dim),
+                dtype=dtype,
+                shape=shape,
+                before_dtype=before_dtype,
+                before_shape=before_shape,
                 affine=affine,
                 attributes={
                     name: list(item) if isinstance(item, tuple | list) else item for name, item in facts.items()
@@ -193,6 +201,12 @@ def _peel(edge: _InputEdge | _OutputEdge, op_types: Sequence[str]) -> list[Remov
             )
         )
     return removed
+
+
+def _facts(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...]]:
+    tensor = value.type.tensor_type
+    name = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return name, tuple(dim.dim_value for dim in tensor.shape.dim)
 
 
 def _affine_behind(editor: GraphEditor, node: onnx.NodeProto, affine: Affine | None, side: Side) -> Affine | str | None:

@@ -29,7 +29,7 @@ _LIMITS: Mapping[ColourRange, tuple[tuple[int, int], tuple[int, int]]] = {
 
 
 def encode(spec: RuntimeInput, pixels: NDArray[Any]) -> Tensors:
-    """The runtime's tensors of one image. pixels: uint8 [H, W, 3] RGB, or [H, W, 1] grey, as sample sets store them.
+    """The runtime's tensors of one image. pixels: uint8 [H, W, C], channels in the order of ``spec.channels``.
 
     A featuremap is handed through as it is, any shape and dtype. Raises StageError for a wrong shape or dtype.
     """
@@ -38,20 +38,21 @@ def encode(spec: RuntimeInput, pixels: NDArray[Any]) -> Tensors:
     _check_pixels(spec, pixels)
     if spec.type == "gray":
         return {spec.name: pixels.transpose(2, 0, 1)[None].copy()}
+    rgb = pixels[..., ::-1] if spec.channels == "bgr" else pixels
     if spec.type in ("rgb", "bgr"):
-        return {spec.name: (pixels if spec.type == "rgb" else pixels[..., ::-1])[None].copy()}
-    luma = rgb_to_yuv(pixels, spec.range, bits=0)
+        return {spec.name: (rgb if spec.type == "rgb" else rgb[..., ::-1])[None].copy()}
+    luma = rgb_to_yuv(rgb, spec.range, bits=0)
     if spec.type == "yuv444":
         return {spec.name: luma[None]}
-    height, width, _ = pixels.shape
-    blocks = pixels.reshape(height // 2, 2, width // 2, 2, 3).astype(np.int64).sum(axis=(1, 3))
+    height, width, _ = rgb.shape
+    blocks = rgb.reshape(height // 2, 2, width // 2, 2, 3).astype(np.int64).sum(axis=(1, 3))
     chroma = rgb_to_yuv(blocks, spec.range, bits=2)[..., 1:]
     y_name, uv_name = spec.tensors
     return {y_name: luma[None, ..., :1].copy(), uv_name: chroma[None].copy()}
 
 
 def decode(spec: RuntimeInput, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """uint8 pixels, [H, W, 3] RGB or [H, W, 1] grey; a featuremap comes back as it is."""
+    """uint8 pixels [H, W, C], channels in the order of ``spec.channels``; a featuremap comes back as it is."""
     if spec.type == "featuremap":
         return tensors[spec.name]
     if spec.type == "gray":
@@ -60,12 +61,12 @@ def decode(spec: RuntimeInput, tensors: Mapping[str, NDArray[Any]]) -> NDArray[A
     if spec.type == "nv12":
         y_plane, uv_plane = (tensors[name][0] for name in spec.tensors)
         yuv = np.concatenate([y_plane, uv_plane.repeat(2, axis=0).repeat(2, axis=1)], axis=2)
-        return yuv_to_rgb(yuv, spec.range)
-    if spec.type == "yuv444":
-        return yuv_to_rgb(tensors[spec.name][0], spec.range)
-    image = tensors[spec.name][0]
-    pixels: NDArray[Any] = (image if spec.type == "rgb" else image[..., ::-1]).copy()
-    return pixels
+        rgb: NDArray[Any] = yuv_to_rgb(yuv, spec.range)
+    elif spec.type == "yuv444":
+        rgb = yuv_to_rgb(tensors[spec.name][0], spec.range)
+    else:
+        rgb = tensors[spec.name][0][..., :: 1 if spec.type == "rgb" else -1]
+    return (rgb[..., ::-1] if spec.channels == "bgr" else rgb).copy()
 
 
 def rgb_to_yuv(rgb: NDArray[Any], colour_range: ColourRange, *, bits: int) -> NDArray[np.uint8]:
@@ -96,7 +97,7 @@ def _check_pixels(spec: RuntimeInput, pixels: NDArray[Any]) -> None:
     channels = 1 if spec.channels == "gray" else 3
     found = f"{pixels.dtype} {list(pixels.shape)}"
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != channels:
-        hint = f"an image is uint8 [height, width, {channels}], RGB or grey"
+        hint = f"an image is uint8 [height, width, {channels}], channels in the order {spec.channels}"
         raise StageError(Fault(where=spec.name, what=f"cannot encode {found} as {spec.type}", hint=hint))
     if spec.type == "nv12" and (pixels.shape[0] % 2 or pixels.shape[1] % 2):
         raise StageError(Fault(where=spec.name, what=f"nv12 of {found}", hint="height and width must be even"))
