@@ -34,11 +34,12 @@ class _Unit:
     """One example before it is read: its files by input, and its item in their stacks."""
 
     files: Mapping[str, str]
-    item: int
+    item: int | None
 
     @property
     def where(self) -> str:
-        return ", ".join(sorted(set(self.files.values())))
+        item = "" if self.item is None else f"[{self.item}]"
+        return ", ".join(sorted(f"{name}{item}" for name in set(self.files.values())))
 
 
 class SourceFiles:
@@ -73,11 +74,13 @@ class _Collector:
     def units(self, examples: Sequence[Mapping[str, str]]) -> Iterator[_Unit]:
         """The listed examples, stacks spread out."""
         for example in examples:
-            for item in range(self._stack_size(example)):
+            size = self._stack_size(example)
+            for item in [None] if size is None else range(size):
                 yield _Unit(files=example, item=item)
 
-    def _stack_size(self, example: Mapping[str, str]) -> int:
-        sizes: set[int] = set()
+    def _stack_size(self, example: Mapping[str, str]) -> int | None:
+        """Examples in the npz stacks of one listed example; None where it is one example, 0 where it is refused."""
+        sizes: set[int | None] = set()
         for key, name in example.items():
             if PurePosixPath(name).suffix.lower() == ".npz":
                 try:
@@ -85,13 +88,14 @@ class _Collector:
                 except BuildError as error:
                     self.faults.add(*error.faults)
                     return 0
-                sizes |= {len(value) if self.slots[target].stacked(value) else 1 for target, value in named.items()}
+                sizes |= {len(value) if self.slots[target].stacked(value) else None for target, value in named.items()}
         if len(sizes) > 1:
-            where = _Unit(files=example, item=0).where
-            self.faults.add(Fault(what=f"its arrays hold different numbers of examples: {sorted(sizes)}", where=where,
+            where = _Unit(files=example, item=None).where
+            sizes_text = ", ".join(sorted("one" if size is None else str(size) for size in sizes))
+            self.faults.add(Fault(what=f"its arrays hold different numbers of examples: {sizes_text}", where=where,
                                   hint="each example needs all inputs, taken from the same moment"))  # fmt: skip
             return 0
-        return sizes.pop() if sizes else 1
+        return sizes.pop() if sizes else None
 
     def _by_input(self, key: str, found: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The arrays of one file by model input; where one is wanted and one is there, its name does not matter."""
@@ -111,14 +115,14 @@ class _Collector:
             if key and key not in self.slots:
                 self.faults.add(_unknown_input(key, list(self.slots), unit.where))
                 continue
-            where = f"{name}[{unit.item}]" if unit.item else name
+            source = Source(name=name, digest=self.files.digests[name], item=unit.item)
             for target, value in self._values(key, name, unit.item).items():
-                fault, stored[target], placed = self._store(self.slots[target], value, where)
+                fault, stored[target], placed = self._store(self.slots[target], value, source.where)
                 if fault is not None:
                     self.faults.add(fault)
                 if placed is not None:
                     geometry[target] = placed
-                sources[target] = Source(name=name, digest=self.files.digests[name], item=unit.item)
+                sources[target] = source
         missing = [name for name in self.slots if name not in sources]
         if missing and len(self.faults.faults) == before:
             self.faults.add(Fault(what=f"nothing for the input {', '.join(map(repr, missing))}", where=unit.where,
@@ -127,7 +131,7 @@ class _Collector:
             return None
         return Example(stored=stored, geometry=geometry, sources=sources)
 
-    def _values(self, key: str, name: str, item: int) -> dict[str, NDArray[Any]]:
+    def _values(self, key: str, name: str, item: int | None) -> dict[str, NDArray[Any]]:
         """What one file gives, by input: decoded pixels of an image, or arrays as they are in the file."""
         suffix = PurePosixPath(name).suffix.lower()
         try:
@@ -141,7 +145,7 @@ class _Collector:
         except BuildError as error:
             self.faults.add(*error.faults)
             return {}
-        if suffix != ".npz":
+        if item is None:
             return named
         return {target: value[item] if self.slots[target].stacked(value) else value for target, value in named.items()}
 

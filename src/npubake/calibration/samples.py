@@ -44,11 +44,15 @@ class InputForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where one input of one example came from: a listed file, its digest, and the item of a stack in it (or 0)."""
+    """Where one input of one example came from: a listed file, its digest, and its item where that is a stack."""
 
     name: str
     digest: str
-    item: int = 0
+    item: int | None = None
+
+    @property
+    def where(self) -> str:
+        return self.name if self.item is None else f"{self.name}[{self.item}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,5 +159,5 @@ class SampleSet:
 
     def describe(self, index: int) -> str:
         """The example in a message: its number and its files."""
-        names = sorted({source.name for source in self.sources(index).values()})
+        names = sorted({source.where for source in self.sources(index).values()})
         return f"example {index} ({', '.join(names)})" if names else f"example {index}"

@@ -6,7 +6,6 @@ A model with runtime inputs is fed what the board would feed: the metric holds t
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,12 +56,12 @@ def measure_product(metric: str, options: Mapping[str, Any], trial: Trial, label
     measure = {"coco_map": _coco_map, "top1": _top1}.get(metric)
     if measure is None:
         raise RecipeError(Fault(what=f"no metric is called {metric!r}", hint="coco_map or top1"))
-    return {"version": 1, "kind": "product", "metric": metric, **measure(trial, options, labels[0])}
+    return {"version": 1, "kind": "product", "metric": metric, **measure(trial, options, labels)}
 
 
-def _coco_map(trial: Trial, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _coco_map(trial: Trial, options: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
     rule = detection.DetectionRule(**options)
-    labels = coco.CocoLabels.load(path)
+    labels = coco.CocoLabels.load(paths[0])
     sources = [_source(trial.samples, index) for index in range(trial.samples.count)]
     names = [source.name for source in sources]
     labels.image_ids(names)
@@ -81,18 +80,18 @@ def _coco_map(trial: Trial, options: Mapping[str, Any], path: Path) -> dict[str,
     }
 
 
-def _top1(trial: Trial, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _top1(trial: Trial, options: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
     if options:
         raise RecipeError(Fault(what=f"the metric top1 takes no options, not {', '.join(sorted(options))}"))
     sources = [_source(trial.samples, index) for index in range(trial.samples.count)]
-    wanted = read_labels(path, sources)
+    wanted = read_labels(paths, sources)
     right = []
     for index, outputs in trial.outputs():
         if len(outputs) != 1:
             raise StageError(Fault(what=f"top1 reads a model with one output, not {len(outputs)}"))
         (scores,) = outputs.values()
         right.append(int(np.argmax(scores)) == wanted[index])
-    names = tuple(f"{source.name}[{source.item}]" for source in sources)
+    names = tuple(source.where for source in sources)
     hits = Hits(names=names, right=tuple(right))
     value = sum(right) / len(right)
     return {"value": value, "figures": {"top1": value}, "examples": len(right), "evidence": hits.to_json()}
@@ -105,35 +104,49 @@ def _source(samples: SampleSet, index: int) -> Source:
     return next(iter(sources.values()))
 
 
-def read_labels(path: Path, sources: Sequence[Source]) -> list[int]:
+def read_labels(paths: Sequence[Path], sources: Sequence[Source]) -> list[int]:
     """Class of every example: ``labels`` of an npz (by the example's item), an npy, or JSON {file name: class}.
 
-    RecipeError where the file is something else or an example has no label.
+    Several files are the npz that hold the examples, in the order of their names. RecipeError where a file is something
+    else or an example has no label.
     """
-    data = path.read_bytes()
-    if data[:2] == b"PK" or data[:6] == b"\x93NUMPY":
-        return _array_labels(data, sources)
+    data = [path.read_bytes() for path in paths]
+    if len(data) == 1 and data[0][:1] in (b"{", b" ", b"\n"):
+        return _json_labels(data[0], sources)
+    names = sorted({source.name for source in sources})
+    if len(data) == 1 and len(names) > 1:
+        found = _array_labels(data[0])
+        if len(found) != len(sources):
+            raise _bad_labels(f"{len(found)} labels for {len(sources)} pictures")
+        return found
+    if len(data) != len(names):
+        raise _bad_labels(f"{len(data)} files of labels for {len(names)} files of examples")
+    tables = {name: _array_labels(part) for name, part in zip(names, data, strict=True)}
+    items = [(source, source.item or 0) for source in sources]
+    missing = [source.where for source, item in items if item >= len(tables[source.name])]
+    if missing:
+        raise _bad_labels(f"{len(missing)} pictures have none: {', '.join(missing[:5])}")
+    return [tables[source.name][item] for source, item in items]
+
+
+def _json_labels(data: bytes, sources: Sequence[Source]) -> list[int]:
     try:
-        table = json.load(io.BytesIO(data))
+        table = json.loads(data)
         by_name = {PurePosixPath(name).name: int(label) for name, label in table.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise _bad_labels(f"they are neither npz nor a JSON object of file name and class: {error}") from error
+        raise _bad_labels(f"not a JSON object of file name and class: {error}") from error
     missing = [source.name for source in sources if PurePosixPath(source.name).name not in by_name]
     if missing:
         raise _bad_labels(f"{len(missing)} pictures have none: {', '.join(missing[:5])}")
     return [by_name[PurePosixPath(source.name).name] for source in sources]
 
 
-def _array_labels(data: bytes, sources: Sequence[Source]) -> list[int]:
+def _array_labels(data: bytes) -> list[int]:
     named = arrays.read_arrays(data, name="labels.npz" if data[:2] == b"PK" else "labels.npy", labels=True)
     found = next((named[key] for key in (*arrays.LABELS, "") if key in named), None)
-    if found is None or found.ndim != 1 or found.dtype.kind not in "iu":
+    if found is None or found.ndim > 1 or found.dtype.kind not in "iu":
         raise _bad_labels("the file needs an array `labels` of integers, one a picture")
-    one_stack = len({source.name for source in sources}) == 1
-    items = [source.item for source in sources] if one_stack else list(range(len(sources)))
-    if max(items) >= len(found) or (not one_stack and len(found) != len(sources)):
-        raise _bad_labels(f"{len(found)} labels for {len(sources)} pictures")
-    return [int(found[item]) for item in items]
+    return [int(value) for value in found.reshape(-1)]
 
 
 def _bad_labels(what: str) -> RecipeError:
