@@ -124,12 +124,12 @@ class Deployed(nn.Module):
         points, strides = anchors(size)
         self.register_buffer("points", points[None])
         self.register_buffer("strides", strides[None])
-        self.register_buffer("half", strides[None] * 0.5)
+        self.register_buffer("half_strides", strides[None] * 0.5)
 
     def forward(self, images):
         distances, logits = self.model(images)
         lt, rb = distances[:, :2], distances[:, 2:]
-        centre = (rb - lt) * self.half + self.points
+        centre = (rb - lt) * self.half_strides + self.points
         extent = (lt + rb) * self.strides
         return torch.cat([centre, extent], 1), torch.sigmoid(logits)
 
