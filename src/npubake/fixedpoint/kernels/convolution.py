@@ -1,0 +1,206 @@
+"""Room ``fixedpoint``: Conv and ConvTranspose. One group enters, its output tensor in integers leaves.
+
+acc[c] = sum w[c, i] * (q[i] - zp) + b[c], q_out = clamp(zp_out + rhe(acc[c] / D[c])); padding counts as zero point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, accumulator_bound, limits
+from npubake.fixedpoint.kernels.weights import IntegerWeights, finish_weighted, integer_weights, within
+from npubake.fixedpoint.lowering import Fused, Lowering, take_apart
+from npubake.fixedpoint.requantise import Accumulator, clamp_limits, clip_quantized
+from npubake.graph.editing import attribute
+from npubake.graph.summary import FusionGroup
+
+DIVISOR_LIMIT = 16384  # an odd D below: RNE(fl32(acc * fl32(1 / D))) is exact for 8-bit outputs
+
+
+def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
+    """Conv: QLinearConv uint8 x uint8, or a float32 Conv on integers, or ConvInteger, as the bounds allow."""
+    fused = take_apart(lowering, group, ("Conv",), fuses_add=True)
+    constants = integer_weights(lowering, group, fused, channel_axis=0)
+    source, target = fused.anchor.input[0], group.outputs[0]
+    facts = lowering.forms.parameters(source)
+    if facts.dtype != "uint8":
+        _wide_convolution(lowering, group, fused, constants)
+        return
+    low, high = limits(facts)
+    bound = accumulator_bound(constants.weights, constants.bias, low, high)
+    depthwise = constants.weights.shape[1] == 1 and attribute(fused.anchor, "group", 1) > 1
+    plain = not lowering.parameters.groups[group.name].accumulator_output
+    to_bytes = plain and lowering.forms.parameters(target).dtype == "uint8" and constants.weights.ndim == 4
+    if to_bytes and bound < INT32_LIMIT and not (depthwise and bound < FLOAT32_EXACT):
+        _qlinear_convolution(lowering, group, fused, constants, bound)
+    elif bound < FLOAT32_EXACT:
+        name = _float_convolution(lowering, fused.anchor, constants, lowering.forms.centred(source), with_bias=True)
+        accumulator = Accumulator(name=name, dtype="float32", bound=bound)
+        finish_weighted(lowering, group, fused, constants, accumulator, "Conv float32 on integers")
+    else:
+        within(group.name, bound, INT32_LIMIT, "int32 accumulator")
+        name = _integer_convolution(lowering, fused.anchor, constants, lowering.forms.quantized(source), facts.zero_point)
+        bias = lowering.writer.constant(constants.bias_along(1, 4).astype(np.int32), f"{target}/bias")
+        name = lowering.writer.node("Add", [name, bias], target)
+        accumulator = Accumulator(name=name, dtype="int32", bound=bound)
+        finish_weighted(lowering, group, fused, constants, accumulator, "ConvInteger uint8 x uint8")
+
+
+def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None:
+    """ConvTranspose: float32 on integers; input channels (and bytes of 16-bit inputs) in parts that keep within 2**24."""
+    fused = take_apart(lowering, group, ("ConvTranspose",), fuses_add=True)
+    groups = attribute(fused.anchor, "group", 1)
+    constants = integer_weights(lowering, group, fused, channel_axis=1, groups=groups)
+    source, target, writer = fused.anchor.input[0], group.outputs[0], lowering.writer
+    low, high = limits(lowering.forms.parameters(source))
+    bound = accumulator_bound(constants.rows(groups), constants.bias, low, high)
+    if bound < FLOAT32_EXACT:
+        name = _float_convolution(lowering, fused.anchor, constants, lowering.forms.centred(source), with_bias=True)
+        accumulator = Accumulator(name=name, dtype="float32", bound=bound)
+        finish_weighted(lowering, group, fused, constants, accumulator, "ConvTranspose float32 on integers")
+        return
+    within(group.name, bound, FLOAT64_EXACT, "float64 sum")
+    total = ""
+    for factor, part, part_low, part_high in byte_parts(lowering, source, target):
+        for weights in _channel_parts(constants, groups, part_low, part_high):
+            piece = _float_convolution(lowering, fused.anchor, weights, part, with_bias=False)
+            total = add_scaled(lowering, target, total, piece, factor)
+    bias = writer.constant(constants.bias_along(1, len(lowering.shape(target))).astype(np.float64), f"{target}/bias")
+    total = writer.node("Add", [total, bias], target)
+    accumulator = Accumulator(name=total, dtype="float64", bound=bound)
+    finish_weighted(lowering, group, fused, constants, accumulator, "ConvTranspose float32 in parts, float64 sum")
+
+
+def byte_parts(lowering: Lowering, source: str, target: str) -> list[tuple[int, str, int, int]]:
+    """(factor, float32 tensor, low, high) with source = sum factor * tensor: one part of 8 bits, or high and low byte."""
+    low, high = limits(lowering.forms.parameters(source))
+    centred, writer = lowering.forms.centred(source), lowering.writer
+    if lowering.forms.parameters(source).dtype == "uint8":
+        return [(1, centred, low, high)]
+    scaled = writer.node("Mul", [centred, writer.constant(np.float32(1 / 256), "one_256th")], target)
+    upper = writer.node("Floor", [scaled], target)
+    shifted = writer.node("Mul", [upper, writer.constant(np.float32(256), "factor_256")], target)
+    lower = writer.node("Sub", [centred, shifted], target)
+    return [(256, upper, -128, 127), (1, lower, 0, 255)]
+
+
+def add_scaled(lowering: Lowering, target: str, total: str, piece: str, factor: int) -> str:
+    """total + factor * piece in float64; ``total`` may be ''."""
+    writer = lowering.writer
+    piece = writer.node("Cast", [piece], target, to=TensorProto.DOUBLE)
+    if factor != 1:
+        piece = writer.node("Mul", [piece, writer.constant(np.float64(factor), f"factor_{factor}_f64")], target)
+    return writer.node("Add", [total, piece], target) if total else piece
+
+
+def _qlinear_convolution(
+    lowering: Lowering, group: FusionGroup, fused: Fused, constants: IntegerWeights, bound: int
+) -> None:
+    source, target, writer = fused.anchor.input[0], group.outputs[0], lowering.writer
+    facts, out = lowering.forms.parameters(source), lowering.forms.parameters(target)
+    channels = len(constants.bias)
+    bounds = clamp_limits(out, fused.low, fused.high)
+    clamped = bounds != limits(out)
+    assert max(constants.divisors) < DIVISOR_LIMIT and all(d % 2 for d in constants.divisors)
+    multipliers = (1.0 / np.array(constants.divisors, np.float64)).astype(np.float32)
+    one = writer.constant(np.float32(1), "one")
+    inputs = [
+        lowering.forms.quantized(source),
+        one,
+        writer.constant(np.uint8(facts.zero_point), f"{source}/zero_point"),
+        writer.constant((constants.weights + 128).astype(np.uint8), f"{target}/weights"),
+        writer.constant(multipliers, f"{target}/multipliers"),
+        writer.constant(np.full(channels, 128, np.uint8), f"{target}/weight_zero_point"),
+        one,
+        writer.constant(np.uint8(out.zero_point), f"{target}/zero_point"),
+        writer.constant(constants.bias.astype(np.int32), f"{target}/bias"),
+    ]
+    name = writer.unique(f"{target}/unclamped" if clamped else f"{target}/quantized")
+    writer.node("QLinearConv", inputs, target, name, **geometry(fused.anchor))
+    if clamped:
+        clip_quantized(lowering, target, name, bounds)
+    else:
+        lowering.forms.put(target, "quantized", name)
+    exact = (
+        f"|acc| <= {bound} < 2^31; D odd, <= {max(constants.divisors)} < 16384: 255.5 * 2^-23 < 1 / (2 D), "
+        "so that multiplying by fl32(1 / D) rounds as the exact quotient"
+    )
+    lowering.certify(group, "QLinearConv uint8 x uint8", bound, exact)
+
+
+def _wide_convolution(lowering: Lowering, group: FusionGroup, fused: Fused, constants: IntegerWeights) -> None:
+    """16-bit input: high and low byte apart, joined in float64."""
+    source, target, writer = fused.anchor.input[0], group.outputs[0], lowering.writer
+    bound = accumulator_bound(constants.weights, constants.bias, -32768, 32767)
+    within(group.name, bound, FLOAT64_EXACT, "float64 sum")
+    total, kernels, part_bound = "", set(), 0
+    for factor, part, low, high in byte_parts(lowering, source, target):
+        limit = accumulator_bound(constants.weights, np.zeros_like(constants.bias), low, high)
+        part_bound = max(part_bound, limit)
+        if limit < FLOAT32_EXACT:
+            piece = _float_convolution(lowering, fused.anchor, constants, part, with_bias=False)
+            kernels.add("Conv float32")
+        else:
+            within(group.name, limit, INT32_LIMIT, "int32 accumulator")
+            zero_point = -low
+            offset = writer.constant(np.float32(zero_point), f"{target}/byte_zero_point")
+            shifted = writer.node("Add", [part, offset], target)
+            as_bytes = writer.node("Cast", [shifted], target, to=TensorProto.UINT8)
+            piece = _integer_convolution(lowering, fused.anchor, constants, as_bytes, zero_point)
+            kernels.add("ConvInteger uint8 x uint8")
+        total = add_scaled(lowering, target, total, piece, factor)
+    bias = writer.constant(constants.bias_along(1, constants.weights.ndim).astype(np.float64), f"{target}/bias")
+    total = writer.node("Add", [total, bias], target)
+    accumulator = Accumulator(name=total, dtype="float64", bound=bound)
+    kernel = f"{' and '.join(sorted(kernels))} on high and low byte (parts <= {part_bound}), float64 sum"
+    finish_weighted(lowering, group, fused, constants, accumulator, kernel)
+
+
+def _float_convolution(
+    lowering: Lowering, anchor: onnx.NodeProto, constants: IntegerWeights, source: str, with_bias: bool
+) -> str:
+    writer, target = lowering.writer, anchor.output[0]
+    inputs = [source, writer.constant(constants.weights.astype(np.float32), f"{target}/weights_f32")]
+    if with_bias:
+        inputs.append(writer.constant(constants.bias.astype(np.float32), f"{target}/bias_f32"))
+    return writer.node(anchor.op_type, inputs, target, **geometry(anchor))
+
+
+def _integer_convolution(
+    lowering: Lowering, anchor: onnx.NodeProto, constants: IntegerWeights, source: str, zero_point: int
+) -> str:
+    writer, target = lowering.writer, anchor.output[0]
+    inputs = [
+        source,
+        writer.constant((constants.weights + 128).astype(np.uint8), f"{target}/weights"),
+        writer.constant(np.uint8(zero_point), f"{target}/byte_zero_point"),
+        writer.constant(np.uint8(128), f"{target}/weight_zero_point"),
+    ]
+    return writer.node("ConvInteger", inputs, target, **geometry(anchor))
+
+
+def _channel_parts(constants: IntegerWeights, groups: int, low: int, high: int) -> list[IntegerWeights]:
+    """Weights with all but some input channels zeroed, each within 2**24, together the whole."""
+    count, parts, first = constants.weights.shape[0], [], 0
+    while first < count:
+        last = count
+        while True:
+            piece = np.zeros_like(constants.weights)
+            piece[first:last] = constants.weights[first:last]
+            part = constants.with_weights(piece)
+            if accumulator_bound(part.rows(groups), np.zeros_like(constants.bias), low, high) < FLOAT32_EXACT:
+                break
+            last = first + max(1, (last - first) // 2)
+        parts.append(part)
+        first = last
+    return parts
+
+
+def geometry(node: onnx.NodeProto) -> dict[str, Any]:
+    """Attributes of a convolution, unchanged."""
+    return {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+

@@ -1,0 +1,152 @@
+"""Room ``fixedpoint``: from an accumulator to the integers of a tensor: q = clamp(zp + rhe(acc * m / D)).
+
+Two roads, chosen by bounds. float32: QuantizeLinear divides and rounds; exact while |acc * m| < 2**24 and
+min(|acc * m|, (|q|max + 1) * D) < 2**23 (proof in docs/arithmetic.md). float64: Div and Round, exact while
+|acc * m| < 2**52.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from onnx import TensorProto
+
+from npubake.errors import Fault, StageError
+from npubake.fixedpoint.arithmetic import (
+    FLOAT32_EXACT,
+    FLOAT32_ROUNDED,
+    FLOAT64_ROUNDED,
+    Array,
+    limits,
+    round_half_even,
+)
+from npubake.fixedpoint.forms import NUMPY_TYPES
+from npubake.fixedpoint.lowering import Lowering
+from npubake.quant.parameters import TensorParameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulator:
+    """A tensor of exact integers, |value| <= bound."""
+
+    name: str
+    dtype: Literal["float32", "float64", "int32"]
+    bound: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """Multiply by ``multiplier`` (integer), divide by ``divisor``: int64 array that broadcasts to the tensor; a vector
+    along axis 1 has shape [1, C, 1, ...]. low, high: fused limits in real units.
+    """
+
+    multiplier: int
+    divisor: Array
+    low: Fraction | None = None
+    high: Fraction | None = None
+
+
+def clamp_limits(parameters: TensorParameters, low: Fraction | None, high: Fraction | None) -> tuple[int, int]:
+    """Limits of q - zero_point: those of the dtype, narrowed by fused limits (rhe(limit / scale))."""
+    lowest, highest = limits(parameters)
+    scale = Fraction(parameters.scale)
+    if low is not None:
+        lowest = min(max(lowest, round_half_even(low / scale)), highest)
+    if high is not None:
+        highest = max(min(highest, round_half_even(high / scale)), lowest)
+    return lowest, highest
+
+
+def requantise(lowering: Lowering, target: str, accumulator: Accumulator, scaling: Scaling) -> str:
+    """Make ``target`` from ``accumulator``; returns the inequality that proves it exact.
+
+    Raises StageError where no road is exact.
+    """
+    facts = lowering.forms.parameters(target)
+    low, high = limits(facts)
+    bound = accumulator.bound * scaling.multiplier
+    reach = min(bound, (max(-low, high) + 1) * int(scaling.divisor.max()))
+    if accumulator.dtype != "float64" and bound < FLOAT32_EXACT and reach < FLOAT32_ROUNDED:
+        _by_quantize_linear(lowering, target, accumulator, scaling)
+        return f"|acc * m| <= {bound} < 2^24, min(|acc * m|, |q| * D) <= {reach} < 2^23: float32 division rounds exactly"
+    if bound >= FLOAT64_ROUNDED:
+        raise StageError(
+            Fault(
+                what=f"the accumulator can reach {bound}, which no exact kernel rounds (limit 2^52)",
+                where=target,
+                hint="give this layer 8-bit activations, or split it",
+            )
+        )
+    _by_float64(lowering, target, accumulator, scaling)
+    return f"|acc * m| <= {bound} < 2^52: float64 division rounds exactly"
+
+
+def clip_quantized(lowering: Lowering, target: str, raw: str, bounds: tuple[int, int]) -> None:
+    """``target``'s quantized form is ``raw``, clamped to ``bounds`` (of q - zero_point) where the dtype does not imply it."""
+    facts = lowering.forms.parameters(target)
+    writer, (low, high) = lowering.writer, bounds
+    if facts.dtype == "uint8":
+        ends = [np.uint8(low + facts.zero_point), np.uint8(high + facts.zero_point)]
+        names = [writer.constant(end, f"{target}/limit") for end in ends]
+        lowering.forms.put(target, "quantized", writer.node("Clip", [raw, *names], target, f"{target}/quantized"))
+        return
+    wide = writer.node("Cast", [raw], target, to=TensorProto.FLOAT)  # Clip has no int16 kernel
+    names = [writer.constant(np.float32(end), f"{target}/limit") for end in bounds]
+    lowering.forms.put(target, "centred", writer.node("Clip", [wide, *names], target, f"{target}/integer"))
+
+
+def _by_quantize_linear(lowering: Lowering, target: str, accumulator: Accumulator, scaling: Scaling) -> None:
+    facts, writer = lowering.forms.parameters(target), lowering.writer
+    bounds = clamp_limits(facts, scaling.low, scaling.high)
+    clamped = bounds != limits(facts)
+    name = writer.unique(f"{target}/unclamped" if clamped else f"{target}/quantized")
+    value = accumulator.name
+    if accumulator.dtype == "int32":
+        value = writer.node("Cast", [value], target, to=TensorProto.FLOAT)
+    if scaling.multiplier != 1:
+        factor = writer.constant(np.float32(scaling.multiplier), f"{target}/multiplier")
+        value = writer.node("Mul", [value, factor], target)
+    divisor, zero, attributes = scaling.divisor.astype(np.float32), NUMPY_TYPES[facts.dtype](facts.zero_point), {}
+    if divisor.size > 1 and np.all(divisor == divisor.reshape(-1)[0]):
+        divisor = divisor.reshape(-1)[0]
+    if divisor.size == 1:
+        scale, zero_point = writer.constant(divisor.reshape(()), f"{target}/divisor"), zero
+    elif divisor.ndim > 2 and divisor.shape[1] == divisor.size:
+        scale, attributes = writer.constant(divisor.reshape(-1), f"{target}/divisor"), {"axis": 1}
+        zero_point = np.full(divisor.size, zero)
+    else:  # QuantizeLinear along the last axis is a hundred times slower than a division by a vector
+        value = writer.node("Div", [value, writer.constant(divisor, f"{target}/divisor")], target)
+        scale, zero_point = writer.constant(np.float32(1), "one"), zero
+    inputs = [value, scale, writer.constant(zero_point, f"{target}/zero_point")]
+    writer.node("QuantizeLinear", inputs, target, name, **attributes)
+    if clamped:
+        clip_quantized(lowering, target, name, bounds)
+    else:
+        lowering.forms.put(target, "quantized", name)
+
+
+def _by_float64(lowering: Lowering, target: str, accumulator: Accumulator, scaling: Scaling) -> None:
+    writer, value = lowering.writer, accumulator.name
+    if accumulator.dtype != "float64":
+        value = writer.node("Cast", [value], target, to=TensorProto.DOUBLE)
+    if scaling.multiplier != 1:
+        value = writer.node("Mul", [value, writer.constant(np.float64(scaling.multiplier), f"{target}/multiplier")], target)
+    divisor = scaling.divisor.astype(np.float64)
+    quotient = writer.node("Div", [value, writer.constant(divisor, f"{target}/divisor")], target)
+    round_and_clamp(lowering, target, quotient, (scaling.low, scaling.high))
+
+
+def round_and_clamp(
+    lowering: Lowering, target: str, quotient: str, fused: tuple[Fraction | None, Fraction | None] = (None, None)
+) -> None:
+    """``target``'s centred form is the float64 tensor ``quotient``, rounded half to even and clamped."""
+    writer = lowering.writer
+    bounds = clamp_limits(lowering.forms.parameters(target), *fused)
+    rounded = writer.node("Round", [quotient], target)
+    names = [writer.constant(np.float64(end), f"{target}/limit") for end in bounds]
+    clipped = writer.node("Clip", [rounded, *names], target)
+    name = writer.unique(f"{target}/integer")
+    lowering.forms.put(target, "centred", writer.node("Cast", [clipped], target, name, to=TensorProto.FLOAT))

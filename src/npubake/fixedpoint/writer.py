@@ -1,0 +1,102 @@
+"""Room ``fixedpoint``: writes a new ONNX graph. Nodes and constants enter, a checked ModelProto leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from npubake.graph.ordering import sort_nodes
+
+Array = NDArray[Any]
+OPSET = 21
+IR_VERSION = 10  # the IR version that came with opset 21
+
+
+class ModelWriter:
+    """Collects nodes with unique names. Small equal constants are shared."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._shared: dict[tuple[bytes, str, tuple[int, ...]], str] = {}
+        self._taken = set(taken)
+
+    def unique(self, wish: str) -> str:
+        """``wish``, or ``wish`` with a number where that is taken. Tensors and nodes share one space of names."""
+        name, count = wish, 0
+        while name in self._taken:
+            count += 1
+            name = f"{wish}_{count}"
+        self._taken.add(name)
+        return name
+
+    def constant(self, value: Array | np.generic, wish: str) -> str:
+        """The name of an initialiser that holds ``value``."""
+        array = np.asarray(value)
+        key = (array.tobytes(), str(array.dtype), array.shape)
+        if key not in self._shared:
+            name = self.unique(wish)
+            self._shared[key] = name
+            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        return self._shared[key]
+
+    def keep_constant(self, tensor: onnx.TensorProto) -> str:
+        """Carry an initialiser of the old model over, under its name."""
+        self._constants.setdefault(tensor.name, tensor)
+        return tensor.name
+
+    def node(self, op_type: str, inputs: Sequence[str], wish: str, output: str = "", **attributes: Any) -> str:
+        """Add a one-output node called ``wish``/``op_type``; its output is ``output`` or named like the node."""
+        name = self.unique(f"{wish}/{op_type}")
+        result = output or self.unique(f"{name}_output")
+        self.nodes.append(helper.make_node(op_type, list(inputs), [result], name=name, **attributes))
+        return result
+
+    def widened(self, name: str, wish: str) -> str:
+        """``name`` as float64; a constant may hold that type already."""
+        tensor = self._constants.get(name)
+        if tensor is not None and tensor.data_type == onnx.TensorProto.DOUBLE:
+            return name
+        return self.node("Cast", [name], wish, to=onnx.TensorProto.DOUBLE)
+
+    def copy_node(self, node: onnx.NodeProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Add ``node`` under its own name with other tensors."""
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.input[:]
+        copy.input.extend(inputs)
+        del copy.output[:]
+        copy.output.extend(outputs)
+        self.nodes.append(copy)
+
+    def model(
+        self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]
+    ) -> onnx.ModelProto:
+        """The finished model: topological order, unused constants left out, checked, shapes inferred."""
+        nodes = sort_nodes(_needed(self.nodes, [value.name for value in outputs]))
+        read = {tensor for node in nodes for tensor in node.input} | {value.name for value in outputs}
+        graph = helper.make_graph(
+            nodes, name, list(inputs), list(outputs), [c for key, c in self._constants.items() if key in read]
+        )
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="npubake"
+        )
+        onnx.checker.check_model(model, full_check=True)
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+
+
+def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
+    """Nodes that an output depends on, in the given order."""
+    makers = {tensor: node for node in nodes for tensor in node.output if tensor}
+    wanted, kept = list(outputs), set()
+    while wanted:
+        node = makers.get(wanted.pop())
+        if node is not None and id(node) not in kept:
+            kept.add(id(node))
+            wanted.extend(node.input)
+    return [node for node in nodes if id(node) in kept]
