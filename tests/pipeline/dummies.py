@@ -63,7 +63,7 @@ def forgetful(job: Job) -> None:
     """Writes none of its outputs."""
 
 
-def suicidal(job: Job) -> None:
+def suicidal(_: Job) -> None:
     """Dies as if the kernel had run out of memory."""
     os.kill(os.getpid(), 9)
 

@@ -1,9 +1,9 @@
 """Digest of the source that a stage runs, in a development checkout; so that an edited stage runs again unasked.
 
 Found by reading, never by importing: the stage's module and all modules of the package that it imports, also inside
-functions and by import string. The engine (``pipeline``), ``errors`` and the stage table carry bytes but make none; they
-are left out, and so are packages that are only passed through. In an installed wheel there is no digest: the stage's
-version speaks.
+functions and by import string. The engine (``pipeline``), ``errors`` and the stage table carry bytes but make none;
+they are left out, and so are packages that are only passed through. In an installed wheel there is no digest: the
+stage's version speaks.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class FileDigests:
         return digest
 
     def settle(self, paths: list[Path]) -> dict[Path, tuple[Signature, str]]:
-        """Digest and signature of each file, after the clock has moved on, so that a later write changes the signature."""
+        """Signature and digest of each file, taken when a later write must change the signature."""
         wait_until_settled([signature(path) for path in paths])
         settled = {}
         for path in paths:

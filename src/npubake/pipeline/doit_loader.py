@@ -1,7 +1,7 @@
 """doit's own door: ``doit build recipe=NAME`` at a project's root, through ``[tool.doit]`` of its pyproject.toml.
 
-The loader asks a *planner* for the tasks; it is found by import string (``[tool.doit] planner``, else ``PLANNER``), since
-recipes are above this room. In: the command line's variables. Out: doit tasks. Refusals end with their exit code.
+The loader asks a *planner* for the tasks; it is found by import string (``[tool.doit] planner``, else ``PLANNER``),
+since recipes are above this room. In: the command line's variables. Out: doit tasks. Refusals end with their exit code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Planned:
 
     project: Project
     tasks: Sequence[Task] = ()
-    finish: Callable[[RunRecord], str] = lambda record: ""
+    finish: Callable[[RunRecord], str] = lambda _: ""
     listener: Listener | None = None
     threads: int = 1
     settled: str | None = None
@@ -121,7 +121,7 @@ class SessionReporter(ZeroReporter):  # type: ignore[misc]
         super().__init__(sys.stdout, {})
         self.bugs: list[Exception] = []
         self._session: Session | None = None
-        self._finish: Callable[[RunRecord], str] = lambda record: ""
+        self._finish: Callable[[RunRecord], str] = lambda _: ""
         self._text = ""
 
     def settle(self, text: str) -> None:
@@ -132,13 +132,14 @@ class SessionReporter(ZeroReporter):  # type: ignore[misc]
         """A run of ``session`` is about to start."""
         self._session, self._finish = session, finish
 
-    def initialize(self, tasks: object, selected_tasks: object) -> None:
+    def initialize(self, tasks: object, selected_tasks: object) -> None:  # noqa: ARG002 - doit's signature
         """doit starts to run tasks."""
         if self._session is not None:
             self._session.__enter__()
 
     def complete_run(self) -> None:
         """doit has ended, whatever the outcome."""
+        record = None
         if self._session is not None:
             interrupted = sys.exc_info()[0] is not None
             self._session.__exit__(None, None, None)
@@ -146,12 +147,16 @@ class SessionReporter(ZeroReporter):  # type: ignore[misc]
                 raise self.bugs[0]
             if interrupted:
                 return
+            record = self._session.record()
             try:
-                self._text = self._finish(self._session.record())
+                self._text = self._finish(record)
             except BuildError as error:
                 _end(error)
         if self._text:
             self.write(self._text if self._text.endswith("\n") else f"{self._text}\n")
+        codes = [result.error.exit_code for result in record.failures if result.error] if record else []
+        if max(codes, default=1) > 1:
+            raise SystemExit(max(codes))  # doit itself would end with 1
 
 
 def _all_tasks(session: Session, bugs: list[Exception]) -> list[DoitTask]:

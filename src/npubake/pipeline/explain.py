@@ -1,4 +1,4 @@
-"""Explain: the changes between two key dictionaries as sentences. In: dictionaries and a reader of blobs. No decisions."""
+"""Explain: the changes between two key dictionaries as sentences. In: dictionaries, a reader of blobs."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal as OneOf
+from typing import Any
+from typing import Literal as OneOf
 
 from npubake.errors import Fault, RecipeError
 from npubake.pipeline.explain import explain
@@ -41,7 +42,7 @@ class Prober:
         self.records: dict[str, Record] = {}
 
     def probe(self, task: Task) -> Probe:
-        """Look the task up. Raises RecipeError for source files that cannot be read, ToolchainError for missing tools."""
+        """Look the task up. Raises RecipeError for unreadable source files, ToolchainError for missing tools."""
         digests = self._digests(task)
         if digests is None:
             makers = sorted({self.tasks[item.task].name for item in _outputs(task) if self._record(item.task) is None})

@@ -138,7 +138,7 @@ class WorkerPool:
 
     def _environment(self) -> dict[str, str]:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _FIXED
-        environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        environment["PYTHONPATH"] = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         environment["NUMBA_CACHE_DIR"] = str(self._cache)
         if failpoints.NAME in environment:
             environment[failpoints.DRIVER] = str(os.getpid())

@@ -1,4 +1,4 @@
-"""Orders a build with doit: what may start when, in parallel, and what a failure holds up. In: tasks. Out: a run record.
+"""Orders a build with doit: what may start when, and what a failure holds up. In: tasks. Out: a run record.
 
 This module and ``doit_loader`` alone know doit. doit decides the order and nothing else: its database stores nothing,
 and every question about freshness goes to the session.
@@ -28,7 +28,7 @@ class NothingDB:
 
     desc: ClassVar[str] = "stores nothing: npubake's store knows what is fresh"
 
-    def __init__(self, name: str, codec: object, *, module_name: str | None = None) -> None:
+    def __init__(self, name: str, codec: object, *, module_name: str | None = None) -> None:  # noqa: ARG002 - doit's
         self.name = name
         self._values: dict[str, dict[str, Any]] = {}
 

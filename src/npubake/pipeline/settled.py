@@ -29,7 +29,7 @@ def request_name(request: Mapping[str, Any]) -> str:
 
 
 def check(root: str | Path, request: Mapping[str, Any]) -> Any:
-    """The summary of the last build of this request at the project ``root``, if nothing has changed since; else None."""
+    """The summary of the last build of this request in the project at ``root`` while nothing has changed, else None."""
     path = os.path.join(root, ".npubake", "settled", request_name(request) + ".json")  # noqa: PTH118
     try:
         with open(path, "rb") as stream:  # noqa: PTH123

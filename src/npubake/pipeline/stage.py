@@ -41,7 +41,7 @@ class Job:
     inputs: Mapping[str, tuple[Path, ...]]
     outputs: Mapping[str, Path]
     threads: int = 1
-    progress: Callable[[int, int], None] = lambda done, total: None
+    progress: Callable[[int, int], None] = lambda _done, _total: None
 
     def input(self, port: str) -> Path:
         """The one artifact of ``port``."""

@@ -119,7 +119,7 @@ class Store:
         return blob
 
     def restore(self, digest: str, path: Path) -> bool:
-        """Replace ``path`` by a copy of the blob; False where the blob is absent or damaged, with ``path`` as it was."""
+        """Replace ``path`` by a copy of the blob; False, and nothing done, where the blob is absent or damaged."""
         if not self.verified(digest):
             return False
         with self._faults("read", f"cannot write {path}", path):
@@ -165,7 +165,7 @@ class Store:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep gc and fsck away while a build is at work. Nothing where the store cannot be written: then they cannot."""
+        """Keep gc and fsck away while a build is at work (they cannot work either where this lock cannot be made)."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
                 self.root.mkdir(parents=True, exist_ok=True)

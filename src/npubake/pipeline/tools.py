@@ -60,7 +60,7 @@ def _scan(search_path: Iterable[str]) -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for entry in search_path:
         try:
-            names = sorted(os.listdir(entry or "."))
+            names = sorted(os.listdir(entry or "."))  # noqa: PTH208 - names are all it takes
         except OSError:
             continue  # zip files and folders that do not exist hold no distribution folders
         for name in names:

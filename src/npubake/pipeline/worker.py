@@ -1,8 +1,8 @@
 """The worker: runs one task from its specification and the store, and nothing else. In: JSON. Out: a record, events.
 
-``python -m npubake.pipeline.worker SPECIFICATION.json`` runs one task anywhere and prints its events, one JSON object a
-line: ``progress`` (done, total), then one of ``done`` (record), ``failed`` (class, faults), ``bug`` (message, traceback),
-``damaged`` (digests that the store must get again).
+``python -m npubake.pipeline.worker SPECIFICATION.json`` runs one task anywhere and prints its events, one JSON object
+a line: ``progress`` (done, total), then one of ``done`` (record), ``failed`` (class, faults), ``bug`` (message,
+traceback), ``damaged`` (digests that the store must get again).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REPORT_EVERY_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specification:
-    """One task for a worker: everything it may know. dictionary: the key dictionary; its params and inputs are the job's."""
+    """One task for a worker: everything it may know. The job's params and inputs are those of the key dictionary."""
 
     task: str
     run: str
