@@ -27,6 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 from npubake.calibration.preprocessing import LinearStep
 from npubake.errors import Fault, RecipeError, StageError
 from npubake.fixedpoint.colour import BT601, CHROMA_CENTRE, ONE, RuntimeInput
+from npubake.graph.editing import infer_shapes
 
 Pixels = NDArray[np.uint8]
 PIXEL_VALUES = 256
@@ -101,6 +102,8 @@ def bake_runtime_input(
 
     Runtime tensors: nv12 ``<n>_y`` [N, H, W, 1] and ``<n>_uv`` [N, H/2, W/2, 2]; rgb, bgr, yuv444 [N, H, W, 3];
     gray [N, 1, H, W]; all uint8, under the input's own name but for nv12. A featuremap stays what it was.
+    facts: those of the description, then height, width, layout, table (``identity``, ``integer``, ``float``) and real,
+    the tensor that now holds the input's float values, '' where none does.
     Raises RecipeError with every fault of every input at once.
     """
     frames: dict[str, Frame] = {}
@@ -123,7 +126,8 @@ def bake_runtime_input(
             frame = frames[spec.name]
             form = _replace_input(baked, spec, frame)
             facts[spec.name] |= {"height": frame.height, "width": frame.width, "layout": frame.layout, "table": form}
-    return baked, facts
+            facts[spec.name]["real"] = real_name(spec.name) if form == "float" else ""
+    return (infer_shapes(baked) if frames else baked), facts
 
 
 def frame_of(model: onnx.ModelProto, spec: RuntimeInput) -> Frame:
@@ -155,6 +159,11 @@ def frame_of(model: onnx.ModelProto, spec: RuntimeInput) -> Frame:
     return frame
 
 
+def real_name(name: str) -> str:
+    """The tensor that holds an input's float values once the input itself takes the runtime's bytes."""
+    return f"{name}/real"
+
+
 def _replace_input(model: onnx.ModelProto, spec: RuntimeInput, frame: Frame) -> str:
     """Edit ``model`` in place; returns what the table became: ``identity``, ``integer`` or ``float``."""
     graph = model.graph
@@ -174,7 +183,7 @@ def _replace_input(model: onnx.ModelProto, spec: RuntimeInput, frame: Frame) -> 
     if frame.layout == "NHWC":
         result = patch.add("Transpose", [result], "model_layout", perm=[0, 2, 3, 1])
     target = spec.name if quantise is None else quantise.output[0]
-    renamed = f"{spec.name}/pixels" if target == spec.name else target
+    renamed = real_name(spec.name) if target == spec.name else target
     patch.nodes[-1].output[0] = renamed
     rest = [node for node in graph.node if node is not quantise]
     if quantise is None:

@@ -1,0 +1,137 @@
+"""Reference toolchain: runs a deployable as a board would and compares it with the quantised model. Files in, facts
+out.
+
+The deployable runs optimised, through strided buffers; the quantised model runs with ONNX Runtime's rewriting switched
+off, on one thread, from dense arrays. Integer models agree on every bit. Where float nodes remain, the two may differ
+in the last bits; the tolerance is on the signal: cosine >= ``FLOAT_COSINE`` for every output of every example.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from npubake.calibration.archive import ArchiveWriter
+from npubake.calibration.samples import SampleSet
+from npubake.errors import Fault, GateError
+from npubake.graph.execution import cosine
+from npubake.graph.model_file import serialise
+from npubake.toolchains.reference.contract import value_facts
+from npubake.toolchains.reference.executor import Arrays, Executor, open_session
+from npubake.toolchains.reference.package_file import Package
+
+RECORDED = "recorded.json"  # the head of the archive of recorded inputs and outputs
+# float16 has 11 significant bits; another order of a float32 sum flips single roundings of 2**-11. A wrong input
+# layout, stride or colour order is far below this: 0.9 and less on real images.
+FLOAT_COSINE = 0.9999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One output over all examples. max_difference: largest absolute difference, in the output's own units."""
+
+    output: str
+    equal: bool
+    max_difference: float
+    min_cosine: float
+
+
+def record_runs(
+    package: Package, model: onnx.ModelProto, samples: SampleSet, count: int, archive: Path
+) -> tuple[list[dict[str, Any]], list[Comparison]]:
+    """Run the first ``count`` examples; write inputs and outputs into ``archive``; returns digests and comparisons."""
+    executor = Executor(package)
+    reference = _Reference(model)
+    runs: list[dict[str, Any]] = []
+    differences: dict[str, list[tuple[bool, float, float]]] = {}
+    with ArchiveWriter(archive) as writer:
+        for index in range(min(count, samples.count)):
+            encoded = executor.encode(_values(executor, samples, index))
+            tensors = executor.peel(encoded)
+            outputs = executor.unpack_outputs(executor.run_buffers(executor.pack_inputs(tensors)))
+            for side, arrays in (("inputs", tensors), ("outputs", outputs)):
+                for name, array in arrays.items():
+                    writer.array(f"{index:05d}/{side}/{name}.npy", array)
+            runs.append({"example": samples.describe(index), "inputs": digests(tensors), "outputs": digests(outputs)})
+            for name, expected in reference.run(encoded, tensors).items():
+                got = outputs[name]
+                if (got.dtype, got.shape) != (expected.dtype, expected.shape):
+                    got = executor.restore({name: got})[name]
+                differences.setdefault(name, []).append(difference(got, expected))
+        writer.json(RECORDED, {"version": 1, "runs": runs})
+    return runs, [
+        Comparison(
+            output=name,
+            equal=all(entry[0] for entry in entries),
+            max_difference=max(entry[1] for entry in entries),
+            min_cosine=min(entry[2] for entry in entries),
+        )
+        for name, entries in differences.items()
+    ]
+
+
+class _Reference:
+    """The model that the deployable is compared with; it may still have the edge nodes that the deployable lost."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._inputs = {value.name: value_facts(value) for value in model.graph.input}
+        self._names = [value.name for value in model.graph.output]
+        self._session = open_session(serialise(model), 1, optimise=False)
+
+    def run(self, encoded: Arrays, peeled: Arrays) -> Arrays:
+        """Outputs; each input takes the array, before or behind the removed nodes, that has its dtype and shape."""
+        feeds = {}
+        for name, facts in self._inputs.items():
+            before = encoded[name]
+            feeds[name] = before if (before.shape, str(before.dtype)) == facts else peeled[name]
+        return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
+
+
+def judge(comparisons: list[Comparison], *, exact: bool) -> None:
+    """Raises GateError, all outputs at once, where the deployable is not the quantised model."""
+    faults = []
+    for entry in comparisons:
+        if entry.equal or (not exact and entry.min_cosine >= FLOAT_COSINE):
+            continue
+        wanted = "every bit equal" if exact else f"cosine >= {FLOAT_COSINE}"
+        faults.append(
+            Fault(
+                where=f"quantized -> deployable: {entry.output}",
+                what=f"largest difference {entry.max_difference:.6g}, cosine {entry.min_cosine:.6f}; wanted {wanted}",
+                hint="suspected stage: compile; look first at input preparation, stride alignment and the tail's dtype",
+            )
+        )
+    if faults:
+        raise GateError(*faults)
+
+
+def digests(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """sha256 of each array's dtype, shape and bytes in C order."""
+    found = {}
+    for name, array in arrays.items():
+        head = f"{array.dtype.str} {list(array.shape)} ".encode()
+        found[name] = hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
+    return found
+
+
+def difference(left: NDArray[Any], right: NDArray[Any]) -> tuple[bool, float, float]:
+    """(every bit of value, dtype and shape equal, largest absolute difference, cosine)."""
+    if left.shape != right.shape:
+        return False, math.inf, 0.0
+    equal = left.dtype == right.dtype and left.tobytes() == right.tobytes()
+    gap = np.abs(left.astype(np.float64) - right.astype(np.float64)).max(initial=0.0)
+    return equal, float(gap), cosine(left, right)
+
+
+def _values(executor: Executor, samples: SampleSet, index: int) -> Arrays:
+    """One example by model input: RGB or grey pixels where the runtime feeds an image, else the prepared tensor."""
+    stored, prepared = samples.read_stored(index), samples.read(index)
+    return {name: stored[name] if name in executor.images else prepared[name] for name in prepared}
