@@ -25,8 +25,9 @@ _IMAGES = ("numpy", "pillow")
 def _stage(
     name: str, version: int, inputs: dict[str, str], outputs: dict[str, str], tools: tuple[str, ...] = ()
 ) -> Stage:
+    module = "import_model" if name == "import" else name  # `import` cannot name a module
     return Stage(
-        name=name, version=version, run=f"npubake.stages.{name}:run", inputs=inputs, outputs=outputs, tools=tools
+        name=name, version=version, run=f"npubake.stages.{module}:run", inputs=inputs, outputs=outputs, tools=tools
     )
 
 
@@ -39,7 +40,7 @@ STAGES: dict[str, Stage] = {
             1,
             {"model": "onnx"},
             {"model": "onnx", "graph": "graph"},
-            (*_RUNTIME, "onnxscript", "onnx-ir"),
+            _ONNX,
         ),
         _stage(
             "check",
@@ -127,8 +128,13 @@ STAGES: dict[str, Stage] = {
         _stage(
             "package",
             1,
-            {"deployable": "deployable", "contract": "record", "archive": "archive", "verified": "record",
-             "outputs": "archive"},
+            {
+                "deployable": "deployable",
+                "contract": "record",
+                "archive": "archive",
+                "verified": "record",
+                "outputs": "archive",
+            },
             {"bundle": "bundle"},
         ),
     )
