@@ -1,0 +1,158 @@
+"""Room ``graph``: what stands against a model. A model enters, every fault leaves, with the node and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from npubake.errors import Fault
+from npubake.graph.editing import attribute
+
+_HALF_DONE = "give the float model; npubake quantises it itself"
+_CUT = "cut the model before this node and do the rest in the application"
+_DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+_QUANTISED = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearConv",
+    "QLinearMatMul",
+    "ConvInteger",
+    "MatMulInteger",
+)
+_INFINITE_IS_FINE = ("Add", "Clip", "Concat", "Expand", "Max", "Min", "Pad", "Reshape", "Slice", "Tile", "Trilu",
+                     "Unsqueeze", "Where", "ConstantOfShape", "Cast", "Identity")  # fmt: skip
+
+
+def survey(model: onnx.ModelProto) -> list[Fault]:
+    """Everything in ``model`` that npubake does not serve, in the model's order."""
+    return [*_values(model.graph), *_constants(model.graph), *_names(model.graph), *_nodes(model)]
+
+
+def _values(graph: onnx.GraphProto) -> Iterator[Fault]:
+    if not graph.output:
+        yield Fault(what="the graph has no output", where=graph.name, hint="export the model with its outputs")
+    for role, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value") or "tensor_type"
+            if kind != "tensor_type":
+                what = f"{role} {value.name!r} is a {kind.removesuffix('_type')}, not a tensor"
+                yield Fault(what=what, where=value.name, hint="export with plain tensors as inputs and outputs")
+            elif value.type.tensor_type.elem_type == TensorProto.STRING:
+                what = f"{role} {value.name!r} holds strings"
+                yield Fault(what=what, where=value.name, hint="tokenise in the application and feed numbers")
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[Fault]:
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    for tensor in graph.sparse_initializer:
+        name = tensor.values.name
+        yield Fault(
+            what=f"initialiser {name!r} is sparse", where=name, hint="convert it to a dense tensor before export"
+        )
+    for tensor in graph.initializer:
+        yield from _constant(tensor, tensor.name, readers.get(tensor.name, []))
+    for node in graph.node:
+        value = attribute(node, "value", None)
+        if node.op_type == "Constant" and isinstance(value, TensorProto):
+            yield from _constant(value, node.name, readers.get(node.output[0], []))
+
+
+def _constant(tensor: TensorProto, where: str, readers: list[onnx.NodeProto]) -> Iterator[Fault]:
+    if tensor.data_type == TensorProto.STRING:
+        yield Fault(what=f"constant {where!r} holds strings", where=where, hint="tokenise in the application")
+        return
+    if tensor.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE):
+        return
+    value = numpy_helper.to_array(tensor).astype(np.float64)
+    names = ", ".join(node.name for node in readers[:3]) or "nothing"
+    hint = "find the training step that broke it, or export the checkpoint before"
+    if np.isnan(value).any():
+        count = int(np.isnan(value).sum())
+        yield Fault(
+            what=f"constant {where!r}, read by {names}, holds {count} NaN of {value.size}", where=where, hint=hint
+        )
+    bad = [node.name for node in readers if node.op_type not in _INFINITE_IS_FINE]
+    if bad and np.isinf(value).any():
+        count = int(np.isinf(value).sum())
+        what = f"constant {where!r}, read by {', '.join(bad[:3])}, holds {count} infinities of {value.size}"
+        yield Fault(what=what, where=where, hint=hint)
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[Fault]:
+    hint = "the file is damaged or was edited by hand; export it again"
+    made: dict[str, str] = {value.name: "the graph's inputs" for value in graph.input}
+    for tensor in graph.initializer:
+        if made.get(tensor.name) == "the initialisers":
+            yield Fault(what=f"initialiser {tensor.name!r} stands there twice", where=tensor.name, hint=hint)
+        made[tensor.name] = "the initialisers"
+    made.update({tensor.values.name: "the sparse initialisers" for tensor in graph.sparse_initializer})
+    for node in graph.node:
+        for name in filter(None, node.output):
+            if name in made:
+                what = f"tensor {name!r} is made by {node.name!r} and by {made[name]!r}"
+                yield Fault(what=what, where=node.name, hint=hint)
+            made[name] = node.name
+    for node in graph.node:
+        for name in filter(None, node.input):
+            if name not in made:
+                yield Fault(what=f"{node.name!r} reads {name!r}, which nothing makes", where=node.name, hint=hint)
+    for value in graph.output:
+        if value.name not in made:
+            yield Fault(what=f"output {value.name!r} is made by nothing", where=value.name, hint=hint)
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[Fault]:
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+    if opset is None:
+        yield Fault(
+            what="the model names no version of the ONNX operators", where=model.graph.name, hint="export it again"
+        )
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants.update(name for node in model.graph.node if node.op_type == "Constant" for name in node.output)
+    for node in model.graph.node:
+        what, hint = _against(node, opset or 21, constants)
+        if what:
+            yield Fault(what=what, where=node.name, hint=hint)
+
+
+def _against(node: onnx.NodeProto, opset: int, constants: set[str]) -> tuple[str, str]:
+    """(what stands against the node, what to do), or two empty strings."""
+    kind = node.op_type
+    if node.domain not in ("", "ai.onnx"):
+        return f"{kind} belongs to the domain {node.domain!r}", "export with operators of the standard domain only"
+    graphs = [entry.name for entry in node.attribute if entry.HasField("g") or entry.graphs]
+    if graphs:
+        inner = sum(len(graph.node) for entry in node.attribute for graph in (entry.g, *entry.graphs))
+        what = f"{kind} holds {inner} nodes in sub-graphs that depend on computed values"
+        return what, "export with a constant condition and unrolled loops, or cut the model there"
+    if kind.startswith(("Sequence", "Optional")) or kind in ("SplitToSequence", "ConcatFromSequence"):
+        return f"{kind} works on sequences or optional values", "export with plain tensors"
+    if kind.startswith(("String", "Regex")) or (kind == "Cast" and attribute(node, "to", 0) == TensorProto.STRING):
+        return f"{kind} works on strings", "process text in the application and feed numbers"
+    if kind in _QUANTISED:
+        return f"{kind}: the model is quantised already", _HALF_DONE
+    if kind in _RANDOM:
+        return f"{kind} gives other values in each run", "export in inference mode"
+    if kind == "BatchNormalization" and attribute(node, "training_mode", 0):
+        return "BatchNormalization is in training mode", "call model.eval() before the export"
+    if kind in _DATA_DEPENDENT and not set(filter(None, node.input)) <= constants:
+        return f"the size of what {kind} makes depends on the data", _CUT
+    return _unknown_operator(kind, opset)
+
+
+def _unknown_operator(kind: str, opset: int) -> tuple[str, str]:
+    try:
+        schema = onnx.defs.get_schema(kind, opset, "")
+    except onnx.defs.SchemaError:
+        return f"{kind} is no operator of ONNX {opset}", "correct the opset import, or export with known operators"
+    if schema.deprecated:
+        return f"{kind} is deprecated in ONNX {opset}", "export with a current exporter"
+    return "", ""

@@ -1,0 +1,34 @@
+"""Room ``graph``: names of nodes. A model enters and leaves with every node named once, the same in every run.
+
+An unnamed node is called after its operator and its first output (``Conv_t1``), which survives an insertion elsewhere.
+A name taken twice keeps its first bearer; the others get a number. New names avoid every tensor, initialiser and node.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from npubake.graph.editing import all_names
+
+
+def name_nodes(model: onnx.ModelProto) -> dict[str, str]:
+    """Name the nodes of ``model`` in place; returns new name -> why (``unnamed`` or the name that it shared)."""
+    taken = all_names(model)
+    seen: set[str] = set()
+    changes: dict[str, str] = {}
+    for node in model.graph.node:
+        if node.name and node.name not in seen:
+            seen.add(node.name)
+            continue
+        why = node.name or "unnamed"
+        output = next((name for name in node.output if name), "")
+        wish = f"{node.op_type}_{output}" if not node.name else f"{node.name}_1"
+        name, number = wish, 1
+        while name in taken:
+            number += 1
+            name = f"{node.name or wish}_{number}"
+        node.name = name
+        taken.add(name)
+        seen.add(name)
+        changes[name] = why
+    return changes

@@ -1,0 +1,52 @@
+"""Room ``graph``: half-precision models as float32. A model enters, the same function in float32 leaves.
+
+float16 and bfloat16 values are float32 values too, so nothing is rounded here; what the model computes becomes more
+exact, not less. A quantiser's statistics, and the golden outputs, are then those of float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def promote_half(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Make every float16 and bfloat16 tensor of ``model`` float32, in place; returns names of what was promoted:
+    inputs, outputs, initialisers, and nodes that made or named such a type, in the model's order.
+    """
+    graph = model.graph
+    promoted: list[str] = []
+    for tensor in graph.initializer:
+        if tensor.data_type in HALF:
+            promoted.append(tensor.name)
+            tensor.CopyFrom(_widened(tensor))
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in HALF:
+            promoted.append(value.name)
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    promoted.extend(node.name for node in graph.node if _promote_node(node))
+    if promoted:
+        del graph.value_info[:]
+    return tuple(promoted)
+
+
+def _promote_node(node: onnx.NodeProto) -> bool:
+    return max((_promote_attribute(entry) for entry in node.attribute), default=False)
+
+
+def _promote_attribute(entry: onnx.AttributeProto) -> bool:
+    """Tensors, and the types that Cast, EyeLike and their like name as a number."""
+    if entry.type == onnx.AttributeProto.TENSOR and entry.t.data_type in HALF:
+        entry.t.CopyFrom(_widened(entry.t))
+        return True
+    if entry.name in ("to", "dtype") and entry.type == onnx.AttributeProto.INT and entry.i in HALF:
+        entry.CopyFrom(helper.make_attribute(entry.name, TensorProto.FLOAT))
+        return True
+    return False
+
+
+def _widened(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)

@@ -1,0 +1,78 @@
+"""Room ``graph``: fixed sizes for the inputs. Sizes that the recipe states enter, faults leave; the model is changed.
+
+A dimension without a number takes the stated size. Unstated, only a leading dimension named after the batch becomes 1;
+every other one is a fault that names it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from npubake.errors import Fault
+
+_BATCH_NAMES = ("n", "b", "bs")
+
+
+def fix_input_shapes(model: onnx.ModelProto, stated: Mapping[str, Sequence[int] | None]) -> list[Fault]:
+    """Give every input of ``model`` its static shape, in place; returns what stands against it."""
+    names = [value.name for value in model.graph.input]
+    faults = [_unknown(name, names) for name in stated if name not in names]
+    symbols: dict[str, tuple[int, str]] = {}
+    for value in model.graph.input:
+        if value.type.HasField("tensor_type"):
+            faults.extend(_fix(value, stated.get(value.name), symbols))
+    for value in model.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param"):
+                dim.Clear()
+    return faults
+
+
+def _unknown(name: str, names: Sequence[str]) -> Fault:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    hint = f"did you mean {near[0]!r}? The model's inputs: {', '.join(names)}" if near else "the model has no inputs"
+    return Fault(what=f"the model has no input {name!r}", where=name, path="$.model.inputs", hint=hint)
+
+
+def _fix(value: onnx.ValueInfoProto, stated: Sequence[int] | None, symbols: dict[str, tuple[int, str]]) -> list[Fault]:
+    name, tensor = value.name, value.type.tensor_type
+    if not tensor.HasField("shape"):
+        if stated is None:
+            return [_fault(name, f"input {name!r} declares no shape", "state")]
+        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in stated)
+    dims = tensor.shape.dim
+    if stated is not None and len(stated) != len(dims):
+        return [_fault(name, f"input {name!r} has {len(dims)} dimensions, the recipe states {list(stated)}", "correct")]
+    faults: list[Fault] = []
+    for axis, dim in enumerate(dims):
+        symbol = dim.dim_param or "without a name"
+        wanted = stated[axis] if stated is not None else None
+        if dim.HasField("dim_value"):
+            if wanted is not None and wanted != dim.dim_value:
+                what = f"axis {axis} of input {name!r} is fixed to {dim.dim_value}, the recipe states {wanted}"
+                faults.append(_fault(name, what, "correct"))
+            continue
+        if wanted is None and axis == 0 and _is_batch(dim.dim_param):
+            wanted = 1
+        if wanted is None or wanted < 1:
+            faults.append(_fault(name, f"axis {axis} ({symbol}) of input {name!r} has no fixed size", "state"))
+            continue
+        known = symbols.setdefault(dim.dim_param, (wanted, name)) if dim.dim_param else (wanted, name)
+        if known[0] != wanted:
+            what = f"dimension {symbol!r} is {wanted} in input {name!r} and {known[0]} in input {known[1]!r}"
+            faults.append(_fault(name, what, "correct"))
+        dim.Clear()
+        dim.dim_value = wanted
+    return faults
+
+
+def _is_batch(symbol: str) -> bool:
+    return "batch" in symbol.lower() or symbol.lower() in _BATCH_NAMES
+
+
+def _fault(name: str, what: str, verb: str) -> Fault:
+    hint = f"{verb} model.inputs.{name}.shape in the recipe, for example [1, 3, 640, 640], or export with fixed sizes"
+    return Fault(what=what, where=name, path=f"$.model.inputs.{name}.shape", hint=hint)

@@ -1,0 +1,162 @@
+"""Room ``stages``: check. Every refusal of a target that needs the graph and no inference; reads graph.json, no onnx.
+
+Parameters (JSON; whatever is absent is not checked):
+  lane              the target's lane, canonical (never ``platform``)
+  platform          {name, precisions: [int8, ...], max_l2m_bytes: bytes or null}: facts of the platform file
+  options           {max_l2m_bytes: bytes or null, output_no_padding: bool}: the recipe's choices for the platform
+  inputs            {name: {layout: NCHW | NHWC}}: inputs that the recipe names
+  runtime_input     {name: {type, range}}
+  layer_overrides   [{match: {names, op_types}, set: {...}}]
+  remove            {inputs: [types], outputs: [types]}
+  metric            {name: coco_map | top1}
+  min_samples       how many calibration examples are asked for; purpose: ``smoke`` accepts fewer, and random data
+Inputs: ``graph``; ``calibration``, ``validation`` (optional): listings ``{kind, examples, files: [{name, digest}]}``.
+Output ``report``: {lane, platform, overrides: [{index, set, groups, nodes}], warnings: [text]}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from npubake.errors import BuildError, Fault, RecipeError
+from npubake.graph.edge_checks import (
+    input_faults,
+    metric_faults,
+    padding_warnings,
+    removal_faults,
+    runtime_input_faults,
+)
+from npubake.graph.resolve import ResolvedOverride, match_overrides
+from npubake.graph.summary import GraphSummary
+from npubake.pipeline.stage import Job
+from npubake.quant.lanes import has_integer_kernel, parse_lane
+
+_SHOWN = 10
+
+
+def run(job: Job) -> None:
+    """Write the report. Raises one RecipeError with every fault."""
+    params = job.params
+    summary = GraphSummary.load(job.input("graph"))
+    overrides = params.get("layer_overrides", ())
+    resolved, faults = match_overrides(summary, overrides)
+    inputs = params.get("inputs", {})
+    faults += input_faults(summary, inputs)
+    faults += _precision_faults(params)
+    faults += _kernel_faults(summary, overrides, resolved)
+    faults += runtime_input_faults(summary, params.get("runtime_input", {}), inputs)
+    faults += metric_faults(summary, params["metric"]) if params.get("metric") else ()
+    faults += removal_faults(summary, params.get("remove", {}))
+    faults += _memory_faults(params)
+    faults += _data_faults(job)
+    if faults:
+        raise RecipeError(*faults)
+    report = {
+        "lane": params.get("lane"),
+        "platform": params.get("platform", {}).get("name"),
+        "overrides": [_entry(overrides[entry.index], entry) for entry in resolved],
+        "warnings": [*_float_warnings(summary, overrides, resolved), *_padding(summary, params)],
+    }
+    job.outputs["report"].write_text(json.dumps(report, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+
+
+def _entry(override: Mapping[str, Any], resolved: ResolvedOverride) -> dict[str, Any]:
+    return {
+        "index": resolved.index,
+        "set": override.get("set", {}),
+        "groups": list(resolved.groups),
+        "nodes": list(resolved.nodes),
+    }
+
+
+def _precision_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
+    """Precisions that the platform does not have: of the lane, and of each override."""
+    platform = params.get("platform", {})
+    allowed = platform.get("precisions")
+    name = platform.get("name", "the platform")
+    hint = f"{name} has: {', '.join(allowed or ())}"
+    if params.get("lane"):
+        try:
+            lane = parse_lane(params["lane"])
+        except BuildError as error:
+            yield from error.faults
+        else:
+            wanted = {lane.general, *lane.op_types.values()}
+            for precision in sorted(wanted - set(allowed if allowed is not None else wanted)):
+                what = f"lane {lane.name} needs {precision}, which {name} does not have"
+                yield Fault(what=what, path="$.quant_config.lane", hint=hint)
+    for index, override in enumerate(params.get("layer_overrides", ())):
+        asked = override.get("set", {}).get("activation")
+        if asked is not None and allowed is not None and asked not in allowed:
+            path = f"$.layer_overrides[{index}].set.activation"
+            yield Fault(what=f"{name} does not have {asked}", path=path, hint=hint)
+
+
+def _kernel_faults(summary: GraphSummary, overrides: Any, resolved: tuple[ResolvedOverride, ...]) -> Iterator[Fault]:
+    """Overrides that ask integers of layers of which none can be computed in integers."""
+    for entry in resolved:
+        refused = _without_kernel(summary, overrides[entry.index], entry)
+        if refused and len(refused) == len(entry.groups):
+            what = f"none of the layers that it matches has an integer kernel: {', '.join(refused[:_SHOWN])}"
+            path = f"$.layer_overrides[{entry.index}].set.activation"
+            yield Fault(what=what, path=path, hint="ask float16 or float32 of them, or remove the override")
+
+
+def _float_warnings(summary: GraphSummary, overrides: Any, resolved: tuple[ResolvedOverride, ...]) -> Iterator[str]:
+    for entry in resolved:
+        refused = _without_kernel(summary, overrides[entry.index], entry)
+        if refused:
+            yield f"layer_overrides[{entry.index}]: no integer kernel, stays in float: {', '.join(refused)}"
+
+
+def _without_kernel(summary: GraphSummary, override: Mapping[str, Any], entry: ResolvedOverride) -> list[str]:
+    """Matched groups that cannot do what the override asks."""
+    if override.get("set", {}).get("activation") not in ("int8", "int16"):
+        return []
+    matched = set(entry.groups)
+    return [group.name for group in summary.groups if group.name in matched and not has_integer_kernel(summary, group)]
+
+
+def _memory_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
+    platform, asked = params.get("platform", {}), params.get("options", {}).get("max_l2m_bytes")
+    limit, name = platform.get("max_l2m_bytes"), platform.get("name", "the platform")
+    if not asked or asked <= (limit or 0):
+        return
+    path = f"$.platform_options.{name}.max_l2m_size"
+    what = f"{asked} bytes of L2M asked for on {name}, which has {f'at most {limit}' if limit else 'none'}"
+    yield Fault(what=what, path=path, hint=f"ask for at most {limit} bytes" if limit else "remove max_l2m_size")
+
+
+def _padding(summary: GraphSummary, params: Mapping[str, Any]) -> Iterator[str]:
+    return padding_warnings(summary) if params.get("options", {}).get("output_no_padding") else iter(())
+
+
+def _data_faults(job: Job) -> Iterator[Fault]:
+    """Too few examples, and calibration files that are validated on too."""
+    calibration, validation = _listing(job, "calibration"), _listing(job, "validation")
+    smoke = job.params.get("purpose", "release") == "smoke"
+    wanted = int(job.params.get("min_samples", 0))
+    if calibration is not None and not smoke:
+        count = len(calibration.get("examples", calibration["files"]))
+        counted = "npz" not in calibration.get("kind", "")  # one npz may hold many examples: counted when it is read
+        if calibration.get("kind") == "random":
+            hint = "give real data, or say 'purpose: smoke' for a trial that is marked as not releasable"
+            yield Fault(what="random calibration data for a release", path="$.calibration.data", hint=hint)
+        elif counted and count < wanted:
+            what = f"{count} calibration examples where {wanted} are asked for"
+            yield Fault(what=what, path="$.calibration.samples", hint="add data, or lower calibration.samples")
+    if calibration is None or validation is None:
+        return
+    judged = {entry["digest"]: entry["name"] for entry in validation["files"]}
+    shared = [entry for entry in calibration["files"] if entry["digest"] in judged]
+    for entry in shared[:_SHOWN]:
+        what = f"calibration file {entry['name']} has the same bytes as validation file {judged[entry['digest']]}"
+        hint = f"remove it from one of the two sets ({len(shared)} such files in all)"
+        yield Fault(what=what, where=entry["name"], path="$.calibration.data", hint=hint)
+
+
+def _listing(job: Job, port: str) -> dict[str, Any] | None:
+    path = job.optional(port)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path is not None else None
