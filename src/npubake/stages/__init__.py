@@ -97,6 +97,7 @@ STAGES: dict[str, Stage] = {
                 "reference": "onnx",
                 "candidate": "onnx",
                 "samples": "sample_set",
+                "graph": "graph?",
                 "reference_record": "record?",
                 "candidate_record": "record?",
             },

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, helper, numpy_helper
@@ -24,8 +26,8 @@ _NUMERIC = (AttributeProto.INT, AttributeProto.FLOAT)
 
 def run(job: Job) -> None:
     """Write the calibrated model, the parameters and the record."""
-    request = parse_request(job.params)
     summary = GraphSummary.load(job.input("graph"))
+    request = parse_request({**job.params, "input_ranges": input_ranges(job.params, summary)})
     model = load_model(job.input("model"))
     subject = Subject(
         summary=summary,
@@ -40,6 +42,19 @@ def run(job: Job) -> None:
     made.parameters.save(job.outputs["parameters"])
     record = record_json(made.record, made.parameters, summary, calibrated.provenance)
     job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+
+
+def input_ranges(params: Mapping[str, Any], summary: GraphSummary) -> dict[str, list[float]]:
+    """The declared range of each graph input. ``image_inputs`` ``{range, channels, layout}`` stands for every input that
+    takes a picture of so many channels: the plan knows no names; ``input_ranges`` states them by name.
+    """
+    ranges = dict(params.get("input_ranges", {}))
+    images = params.get("image_inputs")
+    for name in summary.inputs if images else ():
+        shape = summary.tensors[name].shape
+        if len(shape) == 4 and shape[1 if images["layout"] == "NCHW" else 3] == images["channels"]:
+            ranges.setdefault(name, list(images["range"]))
+    return ranges
 
 
 def model_facts(model: onnx.ModelProto) -> ModelFacts:

@@ -10,9 +10,12 @@ from npubake.verify.comparison import Run, TracedModel, compare_models
 
 
 def run(job: Job) -> None:
-    """Write ``figures``: of every output, and of every pair of tensors, worst first."""
+    """Write ``figures``: of every output, and of every pair of tensors, worst first.
+
+    The candidate's record is graph.json (port ``graph``) where it is the optimised float model.
+    """
     reference = TracedModel.load(job.input("reference"), job.optional("reference_record"))
-    candidate = TracedModel.load(job.input("candidate"), job.optional("candidate_record"))
+    candidate = TracedModel.load(job.input("candidate"), job.optional("candidate_record") or job.optional("graph"))
     with SampleSet.open(job.input("samples")) as samples:
         how = Run(limit=job.params.get("limit"), threads=job.threads, progress=job.progress)
         comparison = compare_models(reference, candidate, samples, how)

@@ -1,0 +1,138 @@
+"""The top file: load, plan, run, say what was made. A request in; an outcome out, as plain data.
+
+A request that is settled (nothing it reads or made has changed) is answered from a few stats, before anything heavy is
+imported; everything else goes through the plan, and the store decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from npubake.pipeline import settled
+
+if TYPE_CHECKING:
+    from npubake.pipeline.freshness import Probe
+    from npubake.pipeline.runrecord import Listener, RunRecord
+    from npubake.pipeline.task import Task
+    from npubake.preparation import Prepared
+
+Policy = Literal["plain", "update", "locked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for. names: recipe or target names, none for all; until: a stage, '' for all; threads: 0 for all
+    cores; jobs: tasks at once.
+    """
+
+    names: tuple[str, ...] = ()
+    toolchain: str | None = None
+    until: str = ""
+    fast: bool = False
+    policy: Policy = "plain"
+    keep_going: bool = False
+    jobs: int = 1
+    threads: int = 0
+
+    def identity(self) -> dict[str, Any]:
+        """What decides whether it is settled; how many cores work on it does not."""
+        return {
+            "names": list(self.names),
+            "toolchain": self.toolchain,
+            "until": self.until,
+            "fast": self.fast,
+            "locked": self.policy == "locked",
+            "store": os.environ.get("NPUBAKE_STORE", ""),
+        }
+
+    @property
+    def workers(self) -> int:
+        """Threads of one task."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """summary: the JSON object of ``build --json`` (with what tables need besides); faults: of failed tasks."""
+
+    summary: Mapping[str, Any]
+    exit_code: int = 0
+    faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+    settled: bool = False
+
+
+def build(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
+    """Bring every target of the request up to date. Raises BuildError for what is wrong before any task runs."""
+    known = None if request.policy == "update" else settled.check(root, request.identity())
+    if known is not None:
+        return Outcome(summary=known, settled=True)
+    from npubake.preparation import prepare
+
+    prepared = prepare(root, request)
+    record = _run(prepared, request, listener)
+    return finish(prepared, request, record)
+
+
+def check(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
+    """Only what finds refusals without inference: ``import``, ``optimize`` and ``check`` of every target."""
+    from npubake.pipeline.scheduler import execute
+    from npubake.preparation import prepare
+    from npubake.outcome import outcome
+
+    prepared = prepare(root, request)
+    first = _checked_first(prepared.tasks)
+    record = execute(prepared.project, first, threads=request.workers, keep_going=True, listener=listener)
+    return outcome(prepared, record)
+
+
+def assess(root: Path, request: Request) -> tuple[Prepared, tuple[Probe, ...]]:
+    """What a build would do, task by task; nothing is run or written."""
+    from npubake.pipeline.freshness import assess as probe_all
+    from npubake.preparation import prepare
+
+    prepared = prepare(root, request, write_lock=False)
+    return prepared, probe_all(prepared.project, prepared.tasks)
+
+
+def finish(prepared: Prepared, request: Request, record: RunRecord) -> Outcome:
+    """Write the manifests of the targets that are whole, note that the request is settled, and sum up."""
+    from npubake.outcome import outcome, write_manifests
+
+    manifests = [] if request.until else write_manifests(prepared, record)
+    result = outcome(prepared, record)
+    if result.exit_code == 0:
+        for path in manifests:
+            prepared.seen.add(path)
+        resting = {**result.summary, "tasks": [_resting(task) for task in result.summary["tasks"]]}
+        settled.write(prepared.project, request.identity(), prepared.tasks, record, prepared.seen, resting)
+    return result
+
+
+def _run(prepared: Prepared, request: Request, listener: Listener | None) -> RunRecord:
+    """All refusals of all targets first; then the rest, if there are none."""
+    from npubake.pipeline.scheduler import execute
+
+    project, tasks = prepared.project, prepared.tasks
+    first = _checked_first(tasks)
+    if len({task for task in first if task.stage.name == "check"}) > 1:
+        record = execute(project, first, threads=request.workers, keep_going=True, listener=listener)
+        if record.failures:
+            return record
+    return execute(
+        project, tasks, jobs=request.jobs, threads=request.workers, keep_going=request.keep_going, listener=listener
+    )
+
+
+def _checked_first(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    from npubake.pipeline.graph import needed_for
+
+    return needed_for(tasks, [task.id for task in tasks if task.stage.name == "check"])
+
+
+def _resting(task: Mapping[str, Any]) -> dict[str, Any]:
+    return {**task, "outcome": "reused", "seconds": 0.0, "reasons": []}

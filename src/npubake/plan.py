@@ -1,0 +1,352 @@
+"""(target, its data) -> the DAG of tasks. Pure: reads no file, runs nothing; no numpy, no onnx.
+
+A parameter reaches a task only if its stage reads it, and only if it differs from its default: that is what lets
+targets share work, and lets a change redo no more than it must. Names of recipes and targets reach file names alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npubake.pipeline.graph import plan as arrange
+from npubake.pipeline.task import Input, Literal, Output, Publish, SourceFile, Task, task_id
+from npubake.recipe.data import Listing
+from npubake.recipe.presets import Preprocessing
+from npubake.recipe.recipe import BOUNDARIES, DEFAULT_GATES, Gate, RangeChoice, RuntimeInput
+from npubake.recipe.targets import Target
+from npubake.stages import STAGES
+
+MEASURED_EXAMPLES = 16  # of the validation set, for tensor comparisons; the product metric sees all of it
+VERIFIED_EXAMPLES = 4  # of the calibration set: what verify runs is bit-exact, so that a few show it
+FAST_EXAMPLES = 8  # of either set, in a --fast trial
+CHECKED_FIRST = ("import", "optimize", "check")
+_PLATFORM_FACTS = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is planned: a target, its preprocessing as the lock has it, and its data by names and digests.
+
+    validation: None where the recipe states no metric; then the calibration set serves the tensor measures.
+    """
+
+    target: Target
+    preprocessing: Preprocessing
+    calibration: Listing
+    validation: Listing | None = None
+    labels: tuple[Path, ...] = ()
+    fast: bool = False
+
+    @property
+    def name(self) -> str:
+        """The target's name, which is also its folder's below ``build/``."""
+        return f"{self.target.name}-fast" if self.fast else self.target.name
+
+
+def plan(subjects: Sequence[Subject], root: Path) -> tuple[Task, ...]:
+    """The tasks of all subjects in topological order, equal work merged, every ``check`` before any inference.
+
+    Raises BuildError where ports do not fit.
+    """
+    tasks = [task for subject in subjects for task in _Road(subject, root).tasks()]
+    return arrange(sorted(tasks, key=lambda task: task.stage.name not in CHECKED_FIRST))
+
+
+@dataclass(slots=True)
+class _Road:
+    """The road of one target on the reference toolchain; ``made`` collects its tasks."""
+
+    subject: Subject
+    root: Path
+    made: list[Task] = field(default_factory=list)
+
+    def tasks(self) -> list[Task]:
+        """All tasks of the target."""
+        self._float_half()
+        self._quantised_half()
+        gates = self._measures()
+        self._deployable(gates)
+        return self.made
+
+    def _float_half(self) -> None:
+        subject, recipe = self.subject, self.subject.target.recipe
+        inputs = {name: {"shape": list(entry.shape)} for name, entry in recipe.model.inputs.items() if entry.shape}
+        baseline = [self._file(recipe.model.baseline)] if recipe.model.baseline else []
+        self._add(
+            "import",
+            {"model": [self._file(recipe.model.path)], "baseline": baseline},
+            _stated(inputs=inputs, baseline_cosine=(recipe.model.baseline_cosine, 0.9999)),
+            {"model": f"{recipe.name}_original_float_model.onnx"},
+        )
+        self._add(
+            "optimize",
+            {"model": self._from("import", "model")},
+            {},
+            {"model": f"{recipe.name}_optimized_float_model.onnx", "graph": "graph.json"},
+        )
+        listings = {"calibration": self._listing("calibration", subject.calibration)}
+        if subject.validation is not None:
+            listings["validation"] = self._listing("validation", subject.validation)
+        graph = self._from("optimize", "graph")
+        self._add("check", {"graph": graph, **listings}, _check_params(subject), {"report": "check.json"})
+        count = FAST_EXAMPLES if subject.fast else recipe.calibration.samples
+        common = _samples_params(subject)
+        self._add("samples", {**self._data("calibration"), "graph": graph}, {**common, "count": count}, {})
+        if subject.validation is not None:
+            limit = {"count": FAST_EXAMPLES} if subject.fast else {}
+            self._add("measure_inputs", {**self._data("validation"), "graph": graph}, {**common, **limit}, {})
+        self._add("observe", {**self._optimised(), "samples": self._from("samples", "samples")}, {}, {})
+
+    def _quantised_half(self) -> None:
+        name = self.subject.name
+        self._add(
+            "calibrate",
+            {**self._optimised(), "statistics": self._from("observe", "statistics")},
+            _calibrate_params(self.subject),
+            {
+                "model": f"{name}_calibrated_model.onnx",
+                "parameters": f"{name}_parameters.json",
+                "record": "calibrate.json",
+            },
+        )
+        graph, parameters = self._from("optimize", "graph"), self._from("calibrate", "parameters")
+        self._add(
+            "ptq",
+            {"model": self._from("calibrate", "model"), "graph": graph, "parameters": parameters},
+            {},
+            {"model": f"{name}_ptq_model.onnx", "record": "ptq.json"},
+        )
+        params = _quantize_params(self.subject)
+        files = {"model": f"{name}_quantized_model.onnx", "record": "quantize.json"}
+        if "remove" in params or "tail" in params:
+            files["removed"] = f"{name}_quantized_removed_model.onnx"
+        self._add("quantize", {**self._optimised(), "parameters": parameters}, params, files)
+
+    def _measures(self) -> list[str]:
+        """Measures and gates of every boundary; the ids of the gates."""
+        original, optimised = self._from("import", "model"), self._from("optimize", "model")
+        calibrated, ptq, quantised = (self._from(stage, "model") for stage in ("calibrate", "ptq", "quantize"))
+        graph = self._from("optimize", "graph")
+        records = {stage: self._from(stage, "record") for stage in ("calibrate", "ptq", "quantize")}
+        boundaries: Mapping[str, dict[str, list[Input]]] = {
+            "optimized": {"reference": original, "candidate": optimised, "graph": graph},
+            "calibrated": {
+                "reference": optimised,
+                "candidate": calibrated,
+                "candidate_record": records["calibrate"],
+            },
+            "ptq": {
+                "reference": calibrated,
+                "candidate": ptq,
+                "reference_record": records["calibrate"],
+                "candidate_record": records["ptq"],
+            },
+            "quantized": {"reference": optimised, "candidate": quantised, "candidate_record": records["quantize"]},
+        }
+        validated = self.subject.validation is not None
+        samples = self._from(*(("measure_inputs", "samples") if validated else ("samples", "samples")))
+        gates = []
+        for boundary in BOUNDARIES:
+            params = {"boundary": boundary, "limit": MEASURED_EXAMPLES}
+            files = {"figures": f"figures/{boundary}.json"}
+            inputs = {**boundaries[boundary], "samples": samples}
+            measure = self._add("measure", inputs, params, files, role=f"measure {boundary}")
+            thresholds = _thresholds(self.subject.target.recipe.gates.get(boundary, DEFAULT_GATES[boundary]))
+            if thresholds:
+                gates.append(self._gate(boundary, thresholds, [Output(task=measure, port="figures")]))
+        return [*gates, *self._product(samples)]
+
+    def _product(self, samples: list[Input]) -> list[str]:
+        metric = self.subject.target.recipe.metric
+        if metric is None or self.subject.validation is None:
+            return []
+        labels = [self._file(path) for path in self.subject.labels]
+        models = {
+            "float": {"model": self._from("optimize", "model")},
+            "quantized": {"model": self._from("quantize", "model"), "record": self._from("quantize", "record")},
+        }
+        figures: list[Input] = []
+        for kind, inputs in models.items():
+            task = self._add(
+                "measure_product",
+                {**inputs, "samples": samples, "labels": labels},
+                {"metric": metric.name},
+                {"figures": f"figures/product_{kind}.json"},
+                role=f"measure_product {kind}",
+            )
+            figures.append(Output(task=task, port="figures"))
+        thresholds = {"max_drop": metric.max_drop, "confidence": metric.confidence}
+        return [self._gate("product", thresholds, figures)]
+
+    def _gate(self, boundary: str, thresholds: Mapping[str, float], figures: list[Input]) -> str:
+        params = {"boundary": boundary, "thresholds": dict(thresholds)}
+        files = {"verdict": f"gates/{boundary}.json"}
+        return self._add("gate", {"figures": figures}, params, files, role=f"gate {boundary}")
+
+    def _deployable(self, gates: list[str]) -> None:
+        name, target = self.subject.name, self.subject.target
+        facts = {"name": target.platform.name, **target.platform.values(*_PLATFORM_FACTS)}
+        options, sdk = target.options, target.options.sdk
+        params = _stated(
+            platform=facts,
+            options=_stated(
+                max_l2m_size=options.max_l2m_bytes,
+                input_no_padding=(options.input_no_padding, False),
+                output_no_padding=(options.output_no_padding, False),
+                core_num=(options.core_num, 1),
+            ),
+            sdk=_stated(bsp=sdk.bsp, runtime_package=sdk.runtime),
+        )
+        quantised = {port: self._from("quantize", port) for port in ("model", "removed", "record")}
+        files = {"deployable": f"{name}.npub", "contract": "contract.json"}
+        self._add("compile", quantised, params, files, after=gates)
+        inputs = {
+            "deployable": self._from("compile", "deployable"),
+            "model": self._from("quantize", "model"),
+            "record": self._from("quantize", "record"),
+            "samples": self._from("samples", "samples"),
+        }
+        self._add("verify", inputs, {"count": VERIFIED_EXAMPLES}, {"record": "verify.json"})
+        parts = {
+            "deployable": self._from("compile", "deployable"),
+            "contract": self._from("compile", "contract"),
+            "archive": self._from("samples", "archive"),
+            "verified": self._from("verify", "record"),
+            "outputs": self._from("verify", "outputs"),
+        }
+        self._add("package", parts, {}, {"bundle": f"{name}.bundle"})
+
+    def _add(
+        self,
+        stage: str,
+        inputs: Mapping[str, Iterable[Input]],
+        params: Mapping[str, Any],
+        files: Mapping[str, str],
+        **order: Any,
+    ) -> str:
+        """Append a task; files: port -> file name below ``build/<target>/``. Returns the task's id."""
+        given = {port: tuple(items) for port, items in inputs.items()}
+        filled = {port: items for port, items in given.items() if items}
+        after = tuple(order.get("after", ()))
+        folder = f"build/{self.subject.name}"
+        task = Task(
+            id=task_id(STAGES[stage], params, filled, after),
+            stage=STAGES[stage],
+            params=params,
+            inputs=filled,
+            after=after,
+            targets=(self.subject.name,),
+            publish=tuple(Publish(port=port, path=f"{folder}/{file}") for port, file in files.items()),
+            role=order.get("role", ""),
+        )
+        self.made.append(task)
+        return task.id
+
+    def _from(self, role: str, port: str) -> list[Input]:
+        """What the target's task of that role makes."""
+        return [Output(task=next(task.id for task in self.made if task.name == role), port=port)]
+
+    def _optimised(self) -> dict[str, list[Input]]:
+        return {"model": self._from("optimize", "model"), "graph": self._from("optimize", "graph")}
+
+    def _listing(self, label: str, listing: Listing) -> list[Input]:
+        return [Literal(data=listing.to_json(), label=label)]
+
+    def _data(self, label: str) -> dict[str, list[Input]]:
+        listing = self.subject.calibration if label == "calibration" else self.subject.validation
+        assert listing is not None
+        return {"listing": self._listing(label, listing), "files": [self._file(path) for path in listing.paths]}
+
+    def _file(self, path: Path) -> SourceFile:
+        return SourceFile(path=str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path))
+
+
+def _stated(**values: Any) -> dict[str, Any]:
+    """The values that say something: None, empty ones, and ``(value, default)`` pairs at their default are left out."""
+    pairs = {name: value if isinstance(value, tuple) else (value, None) for name, value in values.items()}
+    return {name: value for name, (value, default) in pairs.items() if value != default and value not in (None, {}, "")}
+
+
+def _thresholds(gate: Gate) -> dict[str, float]:
+    return {name: value for name in ("cosine", "sqnr_db") if (value := getattr(gate, name)) is not None}
+
+
+def _samples_params(subject: Subject) -> dict[str, Any]:
+    recipe = subject.target.recipe
+    return _stated(
+        preset=subject.preprocessing.expanded(),
+        inputs={
+            name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items() if entry.layout != "NCHW"
+        },
+        purpose=(recipe.calibration.purpose, "release"),
+        letterboxed=recipe.calibration.letterboxed,
+    )
+
+
+def _overrides(subject: Subject) -> list[dict[str, Any]]:
+    return [override.as_params() for override in subject.target.recipe.layer_overrides]
+
+
+def _runtime(subject: Subject) -> dict[str, RuntimeInput]:
+    return {name: entry for name, entry in subject.target.runtime_inputs.items() if entry.type != "featuremap"}
+
+
+def _calibrate_params(subject: Subject) -> dict[str, Any]:
+    config, default = subject.target.recipe.quant_config, RangeChoice()
+    names = ("method", "percentile", "asymmetric")
+    chosen = {name: (getattr(config.calibration, name), getattr(default, name)) for name in names}
+    span = subject.preprocessing.input_range()
+    channels = {"gray": 1, None: None}.get(subject.preprocessing.channels, 3)
+    return _stated(
+        lane=subject.target.lane.value,
+        calibration=_stated(**chosen),
+        weights=_stated(granularity=(config.granularity, "per_channel")),
+        layer_overrides=_overrides(subject) or None,
+        image_inputs={"range": list(span), "channels": channels, "layout": subject.preprocessing.layout}
+        if span
+        else None,
+    )
+
+
+def _quantize_params(subject: Subject) -> dict[str, Any]:
+    preset, remove = subject.preprocessing, subject.target.recipe.remove
+    linear = _stated(
+        channels=(preset.channels, "rgb"),
+        mean=None if preset.mean is None else list(preset.mean),
+        std=None if preset.std is None else list(preset.std),
+    )
+    if preset.divide_by != 255:
+        linear["divide_by"] = preset.divide_by
+    runtime = {
+        name: {"type": entry.type, **_stated(range=(entry.range, "full")), **linear}
+        for name, entry in _runtime(subject).items()
+    }
+    return _stated(
+        tail=(subject.target.platform.tail.value, "float32"),
+        runtime_input=runtime,
+        remove=_stated(inputs=list(remove.inputs) or None, outputs=list(remove.outputs) or None),
+    )
+
+
+def _check_params(subject: Subject) -> dict[str, Any]:
+    """What ``check`` reads of the recipe and of the platform (``stages/check.py``)."""
+    recipe, target = subject.target.recipe, subject.target
+    options = target.options
+    return _stated(
+        layer_overrides=_overrides(subject) or None,
+        lane=target.lane.value,
+        platform={"name": target.platform.name, **target.platform.values("precisions", "max_l2m_bytes")},
+        runtime_input={
+            name: _stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
+        },
+        inputs=sorted(recipe.model.inputs) or None,
+        remove=_stated(inputs=list(recipe.remove.inputs) or None, outputs=list(recipe.remove.outputs) or None),
+        min_samples=FAST_EXAMPLES if subject.fast else recipe.calibration.samples,
+        purpose=(recipe.calibration.purpose, "release"),
+        metric=recipe.metric.name if recipe.metric else None,
+        max_l2m_bytes=options.max_l2m_bytes,
+        output_no_padding=(options.output_no_padding, False),
+    )

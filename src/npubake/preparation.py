@@ -1,0 +1,191 @@
+"""From a request to a plan: reads recipes, platforms, locks and the names of data; decodes nothing, runs nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npubake import toolchains
+from npubake.document.schema import did_you_mean
+from npubake.errors import BuildError, Fault, RecipeError, UsageError
+from npubake.pipeline.graph import needed_for
+from npubake.pipeline.project import Project
+from npubake.pipeline.settled import Seen
+from npubake.pipeline.task import Task
+from npubake.plan import Subject, plan
+from npubake.platforms import platform_folder
+from npubake.recipe import lock
+from npubake.recipe.data import RANDOM, Listing, find_labels, list_data
+from npubake.recipe.recipe import Recipe
+from npubake.recipe.targets import Project as Recipes
+from npubake.recipe.targets import Target, load_project, resolve
+from npubake.stages import STAGES
+
+if TYPE_CHECKING:
+    from npubake.build import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A request made ready. seen: what was read to plan it; locks: by recipe name; warnings: for people."""
+
+    project: Project
+    subjects: tuple[Subject, ...]
+    tasks: tuple[Task, ...]
+    seen: Seen
+    locks: dict[str, lock.Applied]
+    warnings: tuple[str, ...]
+
+
+def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepared:
+    """Plan the request. Raises BuildError with the faults of all its recipes and data at once."""
+    seen = Seen()
+    _see_documents(root, seen)
+    recipes = load_project(root)
+    project = Project(root)
+    found = _targets(recipes, request)
+    for name in dict.fromkeys(target.toolchain for target in found):
+        toolchains.require(name)
+    locks = _locks(found, project, request, seen, write=write_lock)
+    data = _DataSets(project, seen)
+    faults: list[Fault] = []
+    subjects = []
+    for target in found:
+        try:
+            subjects.append(_subject(target, locks[target.recipe.name], data, fast=request.fast))
+        except BuildError as error:
+            faults += [fault for fault in error.faults if fault not in faults]
+    if faults:
+        raise RecipeError(*faults)
+    tasks = _until(plan(subjects, project.root), request.until)
+    return Prepared(
+        project=project,
+        subjects=tuple(subjects),
+        tasks=tasks,
+        seen=seen,
+        locks=locks,
+        warnings=tuple(_lock_warnings(locks)),
+    )
+
+
+def _see_documents(root: Path, seen: Seen) -> None:
+    folder = root / "recipes"
+    platforms = platform_folder(root)
+    for place in (folder, platforms):
+        seen.add(place)
+        for file in sorted(place.glob("*.yaml")):
+            seen.add(file)
+
+
+def _targets(recipes: Recipes, request: Request) -> tuple[Target, ...]:
+    """The targets asked for; with no name, all of a project whose recipes can all be read."""
+    if request.names:
+        return resolve(request.names, recipes, request.toolchain)
+    if recipes.broken:
+        raise RecipeError(*(fault for error in recipes.broken.values() for fault in error.faults))
+    if not recipes.recipes:
+        raise UsageError(Fault(what="the project has no recipe", hint="'npubake new MODEL.onnx' writes one."))
+    return resolve(list(recipes.recipes), recipes, request.toolchain)
+
+
+def _locks(
+    found: Sequence[Target], project: Project, request: Request, seen: Seen, *, write: bool
+) -> dict[str, lock.Applied]:
+    names = {name for stage in STAGES.values() for name in stage.tools}
+    tools = project.tools.versions(names)
+    locks: dict[str, lock.Applied] = {}
+    for target in found:
+        recipe = target.recipe
+        for file in recipe.files:
+            seen.add(file)
+        if recipe.name not in locks:
+            locks[recipe.name] = _applied(recipe, tools, request, write=write)
+            if lock.lock_path(recipe).exists():
+                seen.add(lock.lock_path(recipe))
+    return locks
+
+
+def _applied(recipe: Recipe, tools: dict[str, str], request: Request, *, write: bool) -> lock.Applied:
+    if write or request.policy == "locked" or lock.lock_path(recipe).exists():
+        return lock.apply(recipe, tools, request.policy)
+    today = lock.compute(recipe, tools)
+    return lock.Applied(lock=today, preprocessing=today.preset, differences=(), frozen_wins=False, written=False)
+
+
+def _lock_warnings(locks: dict[str, lock.Applied]) -> Iterable[str]:
+    for name, applied in locks.items():
+        if applied.differences:
+            changes = "; ".join(str(change) for change in applied.differences[:3])
+            more = f" and {len(applied.differences) - 3} more" if len(applied.differences) > 3 else ""
+            used = "the frozen preset is used; " if applied.frozen_wins else ""
+            yield f"{name}.lock would differ ({changes}{more}); {used}--update-lock rewrites it"
+
+
+class _DataSets:
+    """Listings of data folders, each made once a build; every folder read is noted."""
+
+    def __init__(self, project: Project, seen: Seen) -> None:
+        self._project = project
+        self._seen = seen
+        self._made: dict[Path, Listing] = {}
+
+    def listing(self, path: Path, where: str) -> Listing:
+        """The listing of ``path``. Raises RecipeError."""
+        if path not in self._made:
+            self._note(path)
+            self._made[path] = list_data(path, self._project.digests.digest, where)
+        return self._made[path]
+
+    def _note(self, path: Path) -> None:
+        if not path.is_dir():
+            if path.exists():
+                self._seen.add(path)
+            return
+        for folder, _, _ in os.walk(path):
+            self._seen.add(Path(folder))
+
+
+def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bool) -> Subject:
+    """A target with its data. Raises RecipeError with the faults of both data sets."""
+    recipe, faults = target.recipe, list[Fault]()
+
+    def tried(make: Callable[[], Listing]) -> Listing:
+        try:
+            return make()
+        except RecipeError as error:
+            faults.extend(error.faults)
+            return RANDOM
+
+    source, metric = recipe.calibration.data, recipe.metric
+    calibration = RANDOM if source is None else tried(lambda: data.listing(source, recipe.where("$.calibration.data")))
+    validation: Listing | None = None
+    if metric is not None:
+        validation = tried(lambda: data.listing(metric.data, recipe.where("$.metric.data")))
+    if faults:
+        raise RecipeError(*faults)
+    labels: tuple[Path, ...] = ()
+    if metric is not None and validation is not None:
+        labels = find_labels(metric.data, validation, metric.name, metric.labels)
+    return Subject(
+        target=target,
+        preprocessing=applied.preprocessing,
+        calibration=calibration,
+        validation=validation,
+        labels=labels,
+        fast=fast,
+    )
+
+
+def _until(tasks: tuple[Task, ...], stage: str) -> tuple[Task, ...]:
+    """The tasks that ``stage`` needs, itself included; '' for all. Raises UsageError for an unknown stage."""
+    if not stage:
+        return tasks
+    wanted = [task.id for task in tasks if stage in (task.stage.name, task.name)]
+    if not wanted:
+        known = list(dict.fromkeys(task.stage.name for task in tasks))
+        hint = did_you_mean(stage, known) or f"Stages: {', '.join(known)}."
+        raise UsageError(Fault(what=f"there is no stage {stage!r}", where="--until", hint=hint))
+    return needed_for(tasks, wanted)
