@@ -1,0 +1,246 @@
+"""quant: all parameters of small real models, and the seven rules of docs/architecture.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from npubake.errors import RecipeError, StageError
+from npubake.quant.assign import Assignment, Subject, assign
+from npubake.quant.operands import ModelFacts
+from npubake.quant.ranges import snap_outward
+from npubake.quant.record import record_json, warnings
+from npubake.quant.request import parse_request
+from tests.quant.graphs import Arrays, observed, parsed
+
+NETWORK = """
+t (float[1,3,8,8] x) => (float[1,5] y, float[1,4,4,4] z) {
+  c1 = Conv<pads = [1,1,1,1]>(x, w1, b1)
+  r1 = Clip(c1, zero, six)
+  p = MaxPool<kernel_shape = [2,2], strides = [2,2]>(r1)
+  c2 = Conv(p, w2, b2)
+  s = Sigmoid(c2)
+  j = Concat<axis = 1>(s, p)
+  c3 = Conv(j, w3)
+  th = Tanh(c3)
+  g = GlobalAveragePool(th)
+  f = Flatten(g)
+  y = Gemm(f, w4, b4)
+  z = Relu(c3)
+}
+"""
+
+
+def constants(seed: int = 0) -> dict[str, NDArray[Any]]:
+    generator = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        return generator.normal(size=shape).astype(np.float32)
+
+    return {
+        "w1": normal(4, 3, 3, 3), "b1": normal(4), "zero": np.array(0, np.float32), "six": np.array(6, np.float32),
+        "w2": normal(4, 4, 1, 1), "b2": normal(4), "w3": normal(4, 8, 1, 1), "w4": normal(4, 5), "b4": normal(5),
+    }  # fmt: skip
+
+
+def subject(text: str = NETWORK, values: Arrays | None = None, size: float = 1.0, count: int = 4) -> Subject:
+    facts = dict(values if values is not None else constants())
+    model, summary = parsed(text, facts)
+    generator = np.random.default_rng(9)
+    examples = [
+        {name: (size * generator.uniform(0, 1, summary.tensors[name].shape)).astype(np.float32) for name in summary.inputs}
+        for _ in range(count)
+    ]
+    return Subject(
+        summary=summary,
+        graph_digest="d" * 64,
+        facts=ModelFacts(initializers=facts, attributes={}),
+        statistics=observed(model, summary, examples),
+    )
+
+
+def made(item: Subject, lane: str = "a8w8", matched: Sequence[tuple[str, ...]] = (), **params: Any) -> Assignment:
+    return assign(item, parse_request({"lane": lane, **params}), matched)
+
+
+@pytest.mark.parametrize("lane", ["a8w8", "a16w8", "fp16_a8w8", "fp16"])
+@pytest.mark.parametrize("asymmetric", [True, False])
+def test_the_rules_hold(lane: str, asymmetric: bool) -> None:
+    item = subject()
+    parameters = made(item, lane, calibration={"asymmetric": asymmetric}).parameters
+    assert list(parameters.groups) == [group.name for group in item.summary.groups]
+    for group in item.summary.groups:
+        entry = parameters.groups[group.name]
+        integer = entry.precision in ("int8", "int16")
+        if integer:
+            assert set(group.inputs) <= parameters.tensors.keys()  # rule 7
+            assert entry.accumulator_output or set(group.outputs) <= parameters.tensors.keys()
+        if integer and group.kind in ("movement", "concat"):  # rule 2
+            held = [parameters.tensors[name] for name in (*group.inputs, *group.outputs)]
+            assert len({(form.dtype, form.scale, form.zero_point) for form in held}) == 1
+        if entry.accumulator_output:  # rule 4
+            readers = [reader for reader in item.summary.groups if set(group.outputs) & set(reader.inputs)]
+            assert all(parameters.groups[reader.name].precision in ("float16", "float32") for reader in readers)
+        if group.name in parameters.weights:
+            weights = parameters.weights[group.name]
+            assert (weights.divisors == ()) == entry.accumulator_output
+            for scale, divisor in zip(weights.scales, weights.divisors, strict=False):  # rule 3
+                source, target = parameters.tensors[group.inputs[0]], parameters.tensors[group.outputs[0]]
+                exact = Fraction(target.scale) / (Fraction(source.scale) * divisor)
+                assert divisor % 2 == 1
+                assert 1 <= divisor <= 16383
+                assert abs(Fraction(scale) - exact) <= exact / 2**53
+    for form in parameters.tensors.values():  # rules 1 and 7
+        assert form.dtype == ("int16" if lane == "a16w8" else "uint8")
+        assert form.zero_point == 0 or form.dtype == "uint8"
+        assert form.zero_point == 128 or asymmetric or form.dtype == "int16"
+        assert np.float32(form.scale) == form.scale
+        assert (snap_outward(form.low), snap_outward(form.high)) == (form.low, form.high)
+
+
+def test_known_ranges_are_not_measured() -> None:
+    tensors = made(subject()).parameters.tensors
+    assert (tensors["th"].scale, tensors["th"].zero_point) == (float(np.float32(1 / 127)), 128)
+    # s shares with p, which Clip bounds at 6: the union of 0..1 and what p was seen to hold.
+    assert (tensors["s"].low, tensors["s"].scale) == (0.0, tensors["p"].scale)
+
+
+def test_a_lone_sigmoid_and_softmax_have_codes_for_one() -> None:
+    item = subject("t (float[1,4] x) => (float[1,4] y) { s = Sigmoid(x) y = Softmax(s) }", {})
+    tensors = made(item).parameters.tensors
+    for name in ("s", "y"):
+        assert (tensors[name].scale, tensors[name].zero_point) == (float(np.float32(1 / 255)), 0)
+    for form in made(item, "a16w8").parameters.tensors.values():
+        assert form.scale <= float(np.float32(1 / 32767))
+
+
+def test_declared_input_ranges_are_taken_verbatim() -> None:
+    item = subject()
+    form = made(item, input_ranges={"x": [-2.1179, 2.6400001]}).parameters.tensors["x"]
+    assert (form.low, form.high) == (-2.1179, 2.6400001)
+    unit = made(item, input_ranges={"x": [0, 1]}).parameters.tensors["x"]
+    assert (unit.scale, unit.zero_point) == (float(np.float32(1) / np.float32(255)), 0)
+
+
+def test_inputs_keep_everything_seen_whatever_the_method() -> None:
+    item = subject()
+    params: dict[str, Any] = {"calibration": {"method": "percentile", "percentile": 60.0}}
+    clipped, whole = made(item, **params).parameters.tensors, made(item).parameters.tensors
+    assert clipped["x"] == whole["x"]
+    assert clipped["c2"].high < whole["c2"].high
+
+
+def test_a_range_for_something_that_is_no_input_is_refused() -> None:
+    with pytest.raises(RecipeError) as caught:
+        made(subject(), input_ranges={"image": [0, 1]})
+    assert caught.value.faults[0].path == "$.input_ranges.image"
+
+
+def test_overrides_reach_only_what_they_match() -> None:
+    item = subject()
+    override = {"match": {"names": ["node_c2"]}, "set": {"method": "percentile", "percentile": 70.0}}
+    changed = made(item, matched=[("node_c2",)], layer_overrides=[override])
+    plain = made(item)
+    differing = {
+        name for name, form in plain.parameters.tensors.items() if changed.parameters.tensors[name] != form
+    }  # fmt: skip
+    assert differing == {"c2"}
+    (entry,) = changed.record.overrides
+    assert (entry.path, entry.groups, entry.match) == ("layer_overrides[0]", ("node_c2",), {"names": ["node_c2"]})
+
+
+def test_granularity_by_override() -> None:
+    override = {"match": {}, "set": {"granularity": "per_tensor"}}
+    weights = made(subject(), matched=[("node_c1",)], layer_overrides=[override]).parameters.weights
+    assert len(set(weights["node_c1"].scales)) == 1
+    assert len(set(weights["node_c3"].scales)) == 4
+
+
+def test_a_method_for_a_movement_reaches_what_shares_its_scale() -> None:
+    override = {"match": {}, "set": {"method": "percentile", "percentile": 70.0}}
+    changed = made(subject(), matched=[("node_p",)], layer_overrides=[override]).parameters.tensors
+    assert changed["r1"].high < made(subject()).parameters.tensors["r1"].high
+    assert changed["r1"].scale == changed["p"].scale == changed["j"].scale
+
+
+def test_an_int16_override_is_what_the_tensors_become() -> None:
+    override = {"match": {}, "set": {"activation": "int16"}}
+    assignment = made(subject(), matched=[("node_c2",)], layer_overrides=[override])
+    dtypes = {name: form.dtype for name, form in assignment.parameters.tensors.items()}
+    lifted = {name for name, dtype in dtypes.items() if dtype == "int16"}
+    assert lifted == {"r1", "p", "c2", "s", "j"}  # c2's input shares with j and s
+    assert dtypes["c3"] == "uint8"
+
+
+def test_dead_tensors_are_named_and_neutral() -> None:
+    item = subject("t (float[1,4] x) => (float[1,4] y) { n = Neg(x) r = Relu(n) y = Exp(r) }", {})
+    assignment = made(item)
+    assert assignment.record.dead_tensors == ("r",)
+    assert assignment.parameters.tensors["r"].scale == float(np.float32(1 / 255))
+    assert any(line.startswith("r: dead") for line in warnings(assignment.record))
+
+
+def test_values_beyond_float16_go_to_int16_and_are_named() -> None:
+    text = "t (float[1,4] x) => (float[1,4] y) { m = Mul(x, k) d = Mul(m, l) y = Tanh(d) }"
+    item = subject(text, {"k": np.array(1e6, np.float32), "l": np.array(1e-6, np.float32)})
+    assignment = made(item, "fp16")
+    assert assignment.record.float16_overflow == {"m": ("node_m", "node_d")}
+    assert {name: entry.precision for name, entry in assignment.parameters.groups.items()} == {
+        "node_m": "int16", "node_d": "int16", "node_y": "float16",
+    }  # fmt: skip
+    assert any("beyond float16" in line for line in warnings(assignment.record))
+
+
+def test_a_concat_of_boxes_and_scores_is_named() -> None:
+    text = "t (float[1,4] x) => (float[1,8] y) { b = Mul(x, k) s = Sigmoid(x) y = Concat<axis = 1>(b, s) }"
+    assignment = made(subject(text, {"k": np.array(640, np.float32)}))
+    (mixed,) = assignment.record.mixed_concats
+    assert mixed.group == "node_y"
+    assert mixed.ratio > 400
+    assert any("differ" in line for line in warnings(assignment.record))
+
+
+def test_a_raised_scale_is_named_and_gives_divisors() -> None:
+    """x beside x under weights 5000 and -5000.001: products near 5000 that cancel to less than 0.001."""
+    text = """t (float[1,1,4,4] x) => (float[1,2,4,4] y) {
+      d = Concat<axis = 1>(x, x) c = Conv(d, w) y = Exp(c)
+    }"""
+    weights = np.array([[5000, -5000.001], [1e-4, 1e-4]], np.float32).reshape(2, 2, 1, 1)
+    assignment = made(subject(text, {"w": weights}))
+    (raised,) = assignment.record.raised_scales
+    assert (raised.tensor, raised.group) == ("c", "node_c")
+    assert assignment.parameters.tensors["c"].scale >= 5000 * assignment.parameters.tensors["d"].scale / 127
+    assert assignment.parameters.weights["node_c"].divisors[0] == 1
+    assert any("scale raised" in line for line in warnings(assignment.record))
+
+
+def test_missing_and_unusable_statistics_are_refused_all_at_once() -> None:
+    item = subject()
+    left = {name: entry for name, entry in item.statistics.items() if name not in ("c2", "c3")}
+    broken = Subject(summary=item.summary, graph_digest="", facts=item.facts, statistics=left)
+    with pytest.raises(StageError) as caught:
+        made(broken)
+    assert len(caught.value.faults) == 2
+
+
+def test_the_record_counts_and_lists() -> None:
+    item = subject()
+    assignment = made(item, "fp16_a8w8")
+    record = record_json(assignment.record, assignment.parameters, item.summary, ())
+    groups: Mapping[str, int] = record["counts"]["groups"]
+    assert groups == {"int8": 4, "float16": 8 - 1}
+    assert [entry["group"] for entry in record["float_groups"]] == [
+        group.name for group in item.summary.groups if assignment.parameters.groups[group.name].precision == "float16"
+    ]
+    assert set(record["weighted"]) == set(assignment.parameters.weights)
+    assert record["provenance"] == []
+
+
+def test_the_same_input_gives_the_same_parameters() -> None:
+    item = subject()
+    assert made(item).parameters == made(item).parameters

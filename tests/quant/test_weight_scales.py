@@ -1,0 +1,97 @@
+"""quant: weight parameters of one group, checked by integers of any size."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npubake.quant.affine import tensor_parameters
+from npubake.quant.operands import WeightedOperand
+from npubake.quant.parameters import TensorParameters
+from npubake.quant.ranges import Range
+from npubake.quant.weight_scales import bias_scales, integer_bias, weight_parameters
+from npubake.quant.weights import channel_weights, quantize_weights
+
+UINT8 = tensor_parameters(Range(low=-1.0, high=3.0), "uint8", asymmetric=True)
+INT16 = tensor_parameters(Range(low=-1.0, high=1.0), "int16", asymmetric=True)
+OUTPUT = tensor_parameters(Range(low=0.0, high=40.0), "uint8", asymmetric=True)
+
+
+def operand(weights: NDArray[np.float32], bias: NDArray[np.float32] | None, axis: int = 0) -> WeightedOperand:
+    return WeightedOperand(node="n", initializer="w", axis=axis, weights=weights, bias=bias)
+
+
+def extremes(item: WeightedOperand, shared: bool = False):  # type: ignore[no-untyped-def]
+    granularity = "per_tensor" if shared else "per_channel"
+    return channel_weights(item.weights, item.axis, item.channel_bias(), granularity)  # type: ignore[arg-type]
+
+
+def largest_sum(item: WeightedOperand, scales: NDArray[np.float64], source: TensorParameters) -> int:
+    """The worst accumulator over all inputs, with Python's integers (bias on the worse side)."""
+    low, high = (-source.zero_point, 255 - source.zero_point) if source.dtype == "uint8" else (-32768, 32767)
+    codes = quantize_weights(item.weights, scales, item.axis)
+    worst = 0
+    for channel in range(item.channels):
+        row = [int(code) for code in np.take(codes, channel, item.axis).reshape(-1)]
+        up = sum(code * (high if code > 0 else low) for code in row)
+        down = sum(code * (low if code > 0 else high) for code in row)
+        bias = 0
+        if item.bias is not None:
+            exact = Fraction(float(item.bias[channel])) / (Fraction(source.scale) * Fraction(float(scales[channel])))
+            bias = abs(round(exact))
+        worst = max(worst, up + bias, -down + bias)
+    return worst
+
+
+def test_a_requantised_group_lies_on_the_grid_and_its_bound_is_right() -> None:
+    generator = np.random.default_rng(1)
+    item = operand(generator.normal(size=(5, 3, 3, 3)).astype(np.float32), generator.normal(size=5).astype(np.float32))
+    made, facts = weight_parameters(item, extremes(item), UINT8, OUTPUT)
+    assert len(made.divisors) == len(made.scales) == 5
+    for divisor, scale in zip(made.divisors, made.scales, strict=True):
+        exact = Fraction(OUTPUT.scale) / (Fraction(UINT8.scale) * divisor)
+        assert abs(Fraction(scale) - exact) <= exact / 2**53
+    assert abs(facts.bound - largest_sum(item, np.array(made.scales), UINT8)) <= 1
+    assert (facts.bias_channels, facts.sum_channels) == ((), ())
+
+
+def test_an_accumulator_that_leaves_has_scales_absmax_over_127() -> None:
+    weights = np.array([[1, -2], [0.5, 0.25], [0, 0]], np.float32)
+    item = operand(weights, np.array([1, 2, 3], np.float32))
+    made, _ = weight_parameters(item, extremes(item), UINT8, None)
+    assert made.divisors == ()
+    assert made.scales == (2 / 127, 0.5 / 127, 2 / 127)
+
+
+def test_per_tensor_gives_equal_scales() -> None:
+    item = operand(np.array([[1, -2], [0.5, 0.25]], np.float32), None)
+    for target in (OUTPUT, None):
+        made, _ = weight_parameters(item, extremes(item, shared=True), UINT8, target)
+        assert len(set(made.scales)) == 1
+
+
+def test_a_wide_int16_tail_cannot_wrap_its_int32() -> None:
+    """2,000 equal weights of 127 steps and int16 inputs: 127 * 32768 * 2000 is 3.9 times 2**31."""
+    weights = np.ones((2, 2000), np.float32)
+    weights[1, 1:] = 0
+    item = operand(weights, None)
+    made, facts = weight_parameters(item, extremes(item), INT16, None)
+    assert largest_sum(item, np.array(made.scales), INT16) < 2**30
+    assert facts.bound < 2**30
+    assert facts.sum_channels == (0,)
+    assert made.scales[1] == 1 / 127
+
+
+def test_grouped_transposed_channels_repeat_their_bias_scales() -> None:
+    weights = np.ones((4, 3, 1, 1), np.float32)
+    bias = np.array([1, 2, 3, -1, -2, -3], np.float32)
+    item = operand(weights, bias, axis=1)
+    made, _ = weight_parameters(item, extremes(item), UINT8, OUTPUT)
+    scales = np.array(made.scales)
+    codes = integer_bias(item, scales, UINT8.scale)
+    assert codes is not None
+    steps = bias_scales(6, scales, UINT8.scale)
+    np.testing.assert_array_equal(steps[:3], steps[3:])
+    np.testing.assert_allclose(codes * steps, bias, atol=steps.max() / 2)
