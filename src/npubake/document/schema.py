@@ -66,18 +66,18 @@ def validate(document: Document, root: Node, schema: str) -> None:
 
     Places that already have a fault (a YAML trap) get no second one.
     """
+    taken = {fault.where for fault in document.faults}
     for error in sorted(_validator(schema).iter_errors(root.plain()), key=_order):
         place = tuple(error.absolute_path)
-        if place in document.faulty:
-            continue
-        document.faults.extend(fault for at, fault in _translate(error, place, root) if at not in document.faulty)
+        if place not in document.faulty:
+            document.faults.extend(fault for fault in _translate(error, place, root) if fault.where not in taken)
 
 
 def _order(error: Any) -> tuple[list[str], str]:
     return [str(step) for step in error.absolute_path], str(error.validator)
 
 
-def _translate(error: Any, place: Place, root: Node) -> Iterator[tuple[Place, Fault]]:
+def _translate(error: Any, place: Place, root: Node) -> Iterator[Fault]:
     node = root.find(place)
     where = str(node.mark)
     path = json_path(place)
@@ -90,10 +90,10 @@ def _translate(error: Any, place: Place, root: Node) -> Iterator[tuple[Place, Fa
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name in error.message.split("'")[1::2])
         hint = str(_properties(error.schema, missing).get("description", ""))
-        yield place, Fault(what=f"the key {missing!r} is missing", where=where, path=path, hint=hint)
+        yield Fault(what=f"the key {missing!r} is missing", where=where, path=path, hint=hint)
         return
     what, hint = _words(error, node)
-    yield place, Fault(what=what, where=where, path=path, hint=hint)
+    yield Fault(what=what, where=where, path=path, hint=hint)
 
 
 def _properties(schema: Any, name: str) -> dict[str, Any]:
@@ -101,18 +101,15 @@ def _properties(schema: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def _unknown_keys(place: Place, node: Node, known: list[str]) -> Iterator[tuple[Place, Fault]]:
+def _unknown_keys(place: Place, node: Node, known: list[str]) -> Iterator[Fault]:
     children = node.value if isinstance(node.value, dict) else {}
     for name, child in children.items():
         if name not in known:
-            yield (
-                (*place, name),
-                Fault(
-                    what=f"unknown key {name!r}",
-                    where=str(child.key or child.mark),
-                    path=json_path((*place, name)),
-                    hint=did_you_mean(name, known),
-                ),
+            yield Fault(
+                what=f"unknown key {name!r}",
+                where=str(child.key or child.mark),
+                path=json_path((*place, name)),
+                hint=did_you_mean(name, known),
             )
 
 

@@ -215,9 +215,10 @@ def overlap(calibration: Listing, validation: Listing) -> list[Fault]:
 
 
 def find_labels(data: Path, listing: Listing, metric: str, stated: Path | None = None) -> tuple[Path, ...]:
-    """The labels file of validation data: the stated one; COCO ``labels.json`` beside the pictures; the npz itself.
+    """The labels file of validation data: the stated one; ``labels.json`` beside the pictures; the npz itself.
 
-    Raises RecipeError where there is none, where it is no COCO file, or where it leaves a picture out.
+    Its form: COCO for coco_map; for top1 a JSON mapping file name -> class index. Raises RecipeError where there is
+    none, where it has another form, or where it leaves a picture out.
     """
     if stated is not None and not stated.is_file():
         raise RecipeError(Fault(what=f"there is no labels file {stated}", hint="Check 'metric.labels'."))
@@ -227,27 +228,45 @@ def find_labels(data: Path, listing: Listing, metric: str, stated: Path | None =
     if found is None and listing.kind == "npz":
         return listing.paths
     if found is None:
-        hint = "Put labels.json (COCO form) beside the data, or state 'metric.labels'."
+        hint = "Put labels.json beside the data (COCO form, or {file name: class}), or state 'metric.labels'."
         raise RecipeError(Fault(what="the validation data have no labels", where=str(folder), hint=hint))
-    if metric == "coco_map":
-        faults = list(_coco_faults(found, [name for example in listing.examples for name in example.values()]))
+    if found.suffix.lower() == ".json":
+        names = [name for example in listing.examples for name in example.values()]
+        faults = list(_label_faults(found, names, metric))
         if faults:
             raise RecipeError(*_capped(faults))
     return (found,)
 
 
-def _coco_faults(labels: Path, names: Iterable[str]) -> Iterator[Fault]:
-    hint = "COCO form: {images: [{id, file_name}], annotations: [{image_id, bbox, category_id}], categories: [...]}."
+_FORMS = {
+    "coco_map": "COCO form: {images: [{id, file_name}], annotations: [{image_id, bbox, category_id}], ...}.",
+    "top1": 'A mapping of file name to class index: {"0001.png": 7, ...}.',
+}
+
+
+def _label_faults(labels: Path, names: Iterable[str], metric: str) -> Iterator[Fault]:
     try:
         data = json.loads(labels.read_text(encoding="utf-8"))
     except ValueError as error:
-        yield Fault(what=f"not JSON: {error}", where=str(labels), hint=hint)
+        yield Fault(what=f"not JSON: {error}", where=str(labels), hint=_FORMS[metric])
         return
-    if not isinstance(data, dict) or not isinstance(data.get("images"), list):
-        yield Fault(what="no COCO labels: it has no list 'images'", where=str(labels), hint=hint)
+    known = _coco_names(data) if metric == "coco_map" else _class_names(data)
+    if known is None:
+        yield Fault(what=f"no labels that {metric} can read", where=str(labels), hint=_FORMS[metric])
         return
-    known = {PurePosixPath(str(entry.get("file_name"))).name for entry in data["images"] if isinstance(entry, dict)}
     for name in names:
-        if PurePosixPath(name).name not in known:
-            hint = "Every picture that is measured needs an entry in 'images', also one with nothing in it."
+        if name not in known and PurePosixPath(name).name not in known:
+            hint = "Every picture that is measured needs its entry, also one with nothing in it."
             yield Fault(what=f"no labels for {name}", where=str(labels), hint=hint)
+
+
+def _coco_names(data: Any) -> set[str] | None:
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), list) for key in ("images", "annotations")):
+        return None
+    return {str(entry.get("file_name")) for entry in data["images"] if isinstance(entry, dict)}
+
+
+def _class_names(data: Any) -> set[str] | None:
+    if not isinstance(data, dict) or not all(type(value) is int for value in data.values()):
+        return None
+    return set(data)
