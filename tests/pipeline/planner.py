@@ -12,6 +12,7 @@ from npubake.pipeline.doit_loader import Planned
 from npubake.pipeline.graph import plan
 from npubake.pipeline.project import Project
 from npubake.pipeline.runrecord import RunRecord
+from npubake.pipeline.task import Task
 from tests.pipeline.dummies import chain
 
 
@@ -33,7 +34,7 @@ class Planner:
             return Planned(project=Project(root), settled=f"settled {summary['count']} {heavy}")
         seen = settled.Seen()
         seen.add(root / "texts")
-        tasks = []
+        tasks: list[Task] = []
         for name in names:
             seen.add(root / "texts" / f"{name}.txt")
             words = (root / "texts" / f"{name}.txt").read_text().split()

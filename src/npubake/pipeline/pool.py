@@ -22,7 +22,7 @@ from typing import IO
 
 from npubake.errors import Fault, StageError
 from npubake.pipeline import failpoints
-from npubake.pipeline.store import Blob, Record
+from npubake.pipeline.store import Blob, Record, refusal
 from npubake.pipeline.worker import Event, Specification, error_from
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SSL_CERT_FILE", *failpoints.VARIABLES)
@@ -81,7 +81,7 @@ class WorkerPool:
     def run(self, specification: Specification, progress: Callable[[int, int], None]) -> Record | Damaged:
         """Run one task to its end. Raises the stage's BuildError, or StageBug."""
         last: Event = {}
-        with tempfile.TemporaryFile() as log, self._request(specification, log) as lines:
+        with _temporary(specification) as log, self._request(specification, log) as lines:
             for line in lines:  # until both the worker and the server have closed the pipe
                 event: Event = json.loads(line) if line.endswith(b"\n") else {"event": "cut off"}
                 if event["event"] == "progress":
@@ -106,14 +106,17 @@ class WorkerPool:
         """Hand the task over; the events come through the pipe that is returned."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         lines = os.fdopen(reading, "rb")
-        with tempfile.TemporaryFile() as text:
-            text.write(specification.to_json().encode())
-            text.seek(0)
+        with os.fdopen(os.memfd_create("specification"), "w+b") as text:
             try:
+                text.write(specification.to_json().encode())
+                text.seek(0)
                 with self._lock:
                     socket.send_fds(self._connection(), [b"r"], [text.fileno(), writing, log.fileno()])
             except OSError as error:
                 lines.close()
+                refused = refusal(error, "a worker cannot be told its task", Path("memory"))
+                if refused is not None:
+                    raise refused from error
                 what = f"the worker server is gone: {error.strerror or error}"
                 raise StageBug(Fault(what=what, where=specification.task, hint="build again")) from error
             finally:
@@ -143,6 +146,17 @@ class WorkerPool:
         if failpoints.NAME in environment:
             environment[failpoints.DRIVER] = str(os.getpid())
         return environment
+
+
+def _temporary(specification: Specification) -> IO[bytes]:
+    """A file for what the stage prints."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        refused = refusal(error, f"{specification.task} cannot keep what it prints", Path(tempfile.gettempdir()))
+        if refused is None:
+            raise
+        raise refused from error
 
 
 def _conclude(specification: Specification, last: Event, log: IO[bytes]) -> Record | Damaged:

@@ -221,12 +221,20 @@ class Store:
         try:
             yield
         except OSError as error:
-            reason = _REASONS.get(error.errno or 0)
-            if reason is None:
-                raise
-            found, hint = reason
             said = what or f"the store cannot be {'written' if action == 'write' else action}"
-            raise StoreError(Fault(what=f"{said}: {found}", where=str(where or self.root), hint=hint)) from error
+            refused = refusal(error, said, where or self.root)
+            if refused is None:
+                raise
+            raise refused from error
+
+
+def refusal(error: OSError, said: str, where: Path) -> StoreError | None:
+    """The StoreError for a disk that is full, not writable or failing; None for other errors. said: what cannot be."""
+    reason = _REASONS.get(error.errno or 0)
+    if reason is None:
+        return None
+    found, hint = reason
+    return StoreError(Fault(what=f"{said}: {found}", where=str(where), hint=hint))
 
 
 _SPACE = "free some space (`npubake cache gc`), or set NPUBAKE_STORE to another folder; finished stages are kept"

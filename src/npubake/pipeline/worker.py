@@ -7,6 +7,7 @@ traceback), ``damaged`` (digests that the store must get again).
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -23,10 +24,11 @@ from npubake.errors import BuildError, Fault, StageError
 from npubake.pipeline import failpoints
 from npubake.pipeline.machine import machine
 from npubake.pipeline.stage import Job
-from npubake.pipeline.store import Blob, Record, Store
+from npubake.pipeline.store import Blob, Record, Store, refusal
 
 Event = dict[str, Any]
 _REPORT_EVERY_S = 0.05
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +60,18 @@ def execute(specification: Specification, send: Callable[[Event], None]) -> None
     try:
         _execute(specification, send)
     except BuildError as error:
-        kind = type(error)
-        faults = [asdict(fault) for fault in error.faults]
-        send({"event": "failed", "class": f"{kind.__module__}:{kind.__qualname__}", "faults": faults})
+        send(_failed(error))
     except Exception as bug:  # noqa: BLE001 - the boundary of the process: a stage's bug is told with its traceback
+        said = f"stage {specification.dictionary['stage']!r} could not write"
+        full = isinstance(bug, OSError) and bug.errno in _FULL and refusal(bug, said, Path(specification.store))
         message = f"{type(bug).__name__}: {bug}"
-        send({"event": "bug", "message": message, "traceback": traceback.format_exc()})
+        send(_failed(full) if full else {"event": "bug", "message": message, "traceback": traceback.format_exc()})
+
+
+def _failed(error: BuildError) -> Event:
+    kind = type(error)
+    faults = [asdict(fault) for fault in error.faults]
+    return {"event": "failed", "class": f"{kind.__module__}:{kind.__qualname__}", "faults": faults}
 
 
 def error_from(event: Event) -> BuildError:
