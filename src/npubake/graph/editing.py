@@ -24,13 +24,13 @@ _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BF
 
 
 class GraphEditor:
-    """A model being edited. ``nodes`` may be read freely; every change goes through the methods."""
+    """A model being edited, without nodes that no output needs. ``nodes`` may be read; changes go through methods."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._origin = model
         graph = model.graph
         self.nodes: list[onnx.NodeProto] = []
-        for node in graph.node:
+        for node in _used(graph.node, [value.name for value in graph.output]):
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
             self.nodes.append(copy)

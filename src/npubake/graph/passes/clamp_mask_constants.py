@@ -6,6 +6,7 @@ number), and a weight below 1e-6 up to 114 above; a range of 3.4e38 instead leav
 The constants: a summand, a branch of Where, or the factor of a 0/1 mask made by Cast, whose result reaches nothing but
 Softmax through Add, Where, Unsqueeze and Expand. Tensors between change their masked elements and get new names.
 Declined: a summand that masks a whole row of the softmax axis (there the constant decides the result), other readers.
+A row that is masked whole at run time only has no defined meaning, and comes out otherwise than before.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ def _mask_constants(editor: GraphEditor, node: onnx.NodeProto) -> list[tuple[int
 def _is_zero_or_one(editor: GraphEditor, tensor: str) -> bool:
     """True for a Cast of booleans or integers, and for 1 minus it: how exporters write attention masks."""
     node = editor.producer(tensor)
-    if node is not None and node.op_type == "Sub" and editor.scalar(node.input[0]) == 1.0:
-        node = editor.producer(node.input[1])
+    while node is not None and node.op_type in ("Sub", "Unsqueeze", "Expand", "Reshape"):
+        if node.op_type == "Sub" and editor.scalar(node.input[0]) != 1.0:
+            return False
+        node = editor.producer(node.input[1 if node.op_type == "Sub" else 0])
     if node is None or node.op_type != "Cast":
         return False
     return editor.element_type(node.input[0]) in (
