@@ -70,7 +70,7 @@ def test_input_ranges_follow_from_the_linear_step() -> None:
     low = min((0 - Fraction(mean)) / Fraction(std) for mean, std in pairs)
     high = max((1 - Fraction(mean)) / Fraction(std) for mean, std in pairs)
     found = PRESETS["classification_torchvision"].input_range()
-    assert found == (pytest.approx(float(low), rel=1e-15), pytest.approx(float(high), rel=1e-15))
+    assert found == pytest.approx((float(low), float(high)), rel=1e-15)
 
 
 def test_the_range_of_pixels_that_are_not_scaled() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,21 +79,31 @@ def recipe_text(name: str, model: ModelDescription, platforms: Sequence[str] = (
 
 
 def _quoted(text: str) -> str:
-    """YAML's double-quoted form is JSON's; plain where nothing can be misread."""
+    """Plain where nothing can be misread, else in YAML's double quotes."""
     plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text)
     misread = text.lower() in ("true", "false", "null", "yes", "no", "on", "off", ".", ".inf", ".nan")
-    return text if plain and not misread else json.dumps(text)
+    return text if plain and not misread else f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    """The inside of YAML's double quotes: unlike JSON's it knows no surrogate pairs, so escapes have eight digits."""
+    return "".join(_escape(letter) for letter in text)
+
+
+def _escape(letter: str) -> str:
+    if letter in '"\\':
+        return "\\" + letter
+    return letter if letter.isprintable() and ord(letter) < 0x10000 else f"\\U{ord(letter):08x}"
 
 
 def _comment(tensor: TensorDescription) -> str:
-    return f"{json.dumps(tensor.name)}: {tensor.dtype} [{', '.join(map(str, tensor.shape))}]"
+    return f'"{_escaped(tensor.name)}": {tensor.dtype} [{", ".join(_escaped(str(size)) for size in tensor.shape)}]'
 
 
 def _input_lines(tensor: TensorDescription) -> list[str]:
     shape = [size if isinstance(size, int) else 1 for size in tensor.shape]
-    open_ones = [str(size) for size in tensor.shape if not isinstance(size, int)]
+    open_ones = [_escaped(str(size)) for size in tensor.shape if not isinstance(size, int)]
     note = f"   # the model leaves {', '.join(open_ones)} open: state the size" if open_ones else ""
-    note = note.replace("\n", " ")
     sizes = f"shape: {shape}" if shape else ""
     layout = f", layout: {_layout(tensor)}" if _is_picture(tensor) else ""
     return [f"    {_quoted(tensor.name)}: {{{sizes}{layout}}}{note}"]

@@ -154,22 +154,20 @@ def load_project(root: Path) -> Project:
 
 def refuse_collisions(found: Sequence[Target], recipes: Mapping[str, Recipe]) -> None:
     """Raise RecipeError where two targets, or a target and another recipe, have one name."""
-    faults = []
+    faults: dict[str, Fault] = {}
     seen: dict[str, Target] = {}
     for target in found:
-        other = seen.setdefault(target.name, target)
-        owner = other.recipe if other is not target else recipes.get(target.name, target.recipe)
-        if owner.name != target.recipe.name or other is not target:
-            faults.append(
-                Fault(
-                    what=f"the target name {target.name!r} is also made by recipe {owner.name!r} ({owner.file.name})",
-                    where=target.recipe.where("$.name"),
-                    path="$.name",
-                    hint="Rename one of the two recipes.",
-                )
+        twin = seen.setdefault(target.name, target)
+        owner = twin.recipe if twin is not target else recipes.get(target.name, target.recipe)
+        if owner.name != target.recipe.name:
+            faults[target.name] = Fault(
+                what=f"the target name {target.name!r} is also made by recipe {owner.name!r} ({owner.file.name})",
+                where=target.recipe.where("$.name"),
+                path="$.name",
+                hint="Rename one of the two recipes.",
             )
     if faults:
-        raise RecipeError(*faults)
+        raise RecipeError(*faults.values())
 
 
 def resolve(names: str | Sequence[str], project: Project, toolchain: str | None = None) -> tuple[Target, ...]:

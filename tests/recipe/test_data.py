@@ -1,0 +1,208 @@
+"""Data sets by names and digests: every form, every refusal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npubake.errors import RecipeError
+from npubake.recipe.data import RANDOM, Listing, find_labels, list_data, overlap, too_few
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+def refused(path: Path) -> list[tuple[str, str]]:
+    with pytest.raises(RecipeError) as caught:
+        list_data(path, digest)
+    return [(fault.what, fault.where) for fault in caught.value.faults]
+
+
+def test_a_folder_is_listed_in_order_without_side_files(tmp_path: Path) -> None:
+    folder = files(tmp_path / "d", "b.JPG", "a.png", "c/0.jpg", "labels.json", "README.md", ".hidden", ".git/x.jpg")
+    listing = list_data(folder, digest)
+    assert listing.kind == "images"
+    assert listing.examples == ({"": "a.png"}, {"": "b.JPG"}, {"": "c/0.jpg"})
+    assert [file.name for file in listing.files] == ["a.png", "b.JPG", "c/0.jpg"]
+    assert listing.files[2].digest == hashlib.sha256(b"c/0.jpg").hexdigest()
+    assert listing.paths == tuple(folder / name for name in ("a.png", "b.JPG", "c/0.jpg"))
+
+
+def test_the_bytes_of_a_listing_do_not_depend_on_where_it_lies(tmp_path: Path) -> None:
+    first = list_data(files(tmp_path / "x", "b.npy", "a.npy"), digest)
+    second = list_data(files(tmp_path / "y" / "z", "a.npy", "b.npy"), digest)
+    assert first.to_json() == second.to_json()
+    data = json.loads(first.to_json())
+    assert (data["kind"], data["examples"]) == ("npy", [{"": "a.npy"}, {"": "b.npy"}])
+    assert Listing.from_json(data) == first
+
+
+def test_one_npz_is_one_file(tmp_path: Path) -> None:
+    folder = files(tmp_path, "v.npz")
+    assert list_data(folder / "v.npz", digest).examples == ({"": "v.npz"},)
+
+
+def test_a_text_list(tmp_path: Path) -> None:
+    files(tmp_path, "d/a.jpg", "d/b c.jpg")
+    listed = tmp_path / "list.txt"
+    listed.write_text("# two\n\nd/b c.jpg\n./d/a.jpg\n")
+    listing = list_data(listed, digest)
+    assert listing.examples == ({"": "d/b c.jpg"}, {"": "d/a.jpg"})
+    assert [file.name for file in listing.files] == ["d/a.jpg", "d/b c.jpg"]
+
+
+VENDOR = {"info": {"input names": ["ids", "mask"], "input shapes": [[1, -1], [1, -1]]}, "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "examples"),
+    [
+        (["a.npy", "b.npy"], ({"": "a.npy"}, {"": "b.npy"})),
+        ([{"x": "a.npy", "m": "c.npy"}, {"m": "c.npy", "x": "b.npy"}], None),
+        ({**VENDOR, "calib paths": [["a.npy", "c.npy"], ["b.npy", "c.npy"]]}, None),
+        ({"info": {}, "calib paths": [["a.npy"], ["b.npy"]]}, ({"": "a.npy"}, {"": "b.npy"})),
+    ],
+)
+def test_json_lists(tmp_path: Path, content: Any, examples: Any) -> None:
+    files(tmp_path, "a.npy", "b.npy", "c.npy")
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps(content))
+    listing = list_data(listed, digest)
+    if examples is None:
+        image, mask = ("x", "m") if isinstance(content, list) else ("ids", "mask")
+        examples = ({image: "a.npy", mask: "c.npy"}, {image: "b.npy", mask: "c.npy"})
+    assert listing.examples == examples
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not JSON"),
+        ("{}", "not a list of examples"),
+        ("[3]", "example 0 is 3"),
+        ("[{}]", "example 0 is {}"),
+        ('[["a.npy", "b.npy"]]', "example 0 is"),
+        ('[{"x": "a.npy"}, {"y": "b.npy"}]', "example 1 names the inputs y"),
+        (json.dumps({**VENDOR, "calib paths": [["a.npy"]]}), "1 files for 2 inputs"),
+        (json.dumps({**VENDOR, "calib paths": [["a.npy", "b.npy", "a.npy"]]}), "3 files for 2 inputs"),
+        ('["lost.npy"]', "'lost.npy' is missing"),
+        ("[]", "no data"),
+    ],
+)
+def test_bad_json_lists(tmp_path: Path, content: str, words: str) -> None:
+    files(tmp_path, "a.npy", "b.npy")
+    (tmp_path / "list.json").write_text(content)
+    ((what, _),) = refused(tmp_path / "list.json")
+    assert words in what
+
+
+def test_every_missing_file_of_a_list_is_named_with_its_line(tmp_path: Path) -> None:
+    listed = files(tmp_path, "a.jpg") / "list.txt"
+    listed.write_text("x.jpg\na.jpg\ny.jpg\n")
+    assert [where for _, where in refused(listed)] == [f"{listed}:1", f"{listed}:3"]
+
+
+def test_a_missing_folder_and_an_empty_one(tmp_path: Path) -> None:
+    assert "there is no" in refused(tmp_path / "nowhere")[0][0]
+    (tmp_path / "empty").mkdir()
+    assert refused(tmp_path / "empty") == [("no data", str(tmp_path / "empty"))]
+
+
+def test_unknown_and_mixed_kinds(tmp_path: Path) -> None:
+    folder = files(tmp_path, "a.jpg", "b.npy", "c.raw")
+    found = [what for what, _ in refused(folder)]
+    assert found == ["a file of unknown kind (.raw)", "mixed kinds of files: 1 images, 1 npy"]
+
+
+def test_many_faults_are_counted(tmp_path: Path) -> None:
+    found = refused(files(tmp_path, *(f"{index:02}.raw" for index in range(30))))
+    assert len(found) == 21
+    assert found[-1][0] == "and 10 more faults of the same data"
+
+
+@pytest.mark.parametrize("name", ["calibration.cache", "int8.txt", "table"])
+def test_a_tensorrt_cache_is_recognised(tmp_path: Path, name: str) -> None:
+    cache = tmp_path / name
+    cache.write_text("TRT-8601-EntropyCalibration2\nimages: 3c010a14\n")
+    assert "TensorRT" in refused(cache)[0][0]
+    files(tmp_path, "a.jpg")
+    if name != "int8.txt":
+        assert ["TensorRT" in what for what, _ in refused(tmp_path)] == [True]
+
+
+def test_the_same_bytes_twice(tmp_path: Path) -> None:
+    files(tmp_path, "a.jpg", "b.jpg")
+    (tmp_path / "c.jpg").write_bytes((tmp_path / "a.jpg").read_bytes())
+    assert refused(tmp_path) == [("c.jpg and a.jpg have the same bytes", str(tmp_path))]
+    listed = tmp_path / "list.txt"
+    listed.write_text("a.jpg\nb.jpg\na.jpg\n")
+    assert refused(listed) == [("a.jpg is listed twice", str(listed))]
+
+
+def test_too_few(tmp_path: Path) -> None:
+    listing = list_data(files(tmp_path / "d", "a.jpg", "b.jpg"), digest)
+    assert too_few(listing, 2) == []
+    assert "2 examples where 3" in too_few(listing, 3)[0].what
+    assert too_few(RANDOM, 64) == []
+    assert too_few(list_data(files(tmp_path / "n", "v.npz"), digest), 64) == []
+
+
+def test_overlap_is_found_by_content_whatever_the_name(tmp_path: Path) -> None:
+    calibration = list_data(files(tmp_path / "c", "a.jpg", "b.jpg"), digest)
+    validation = files(tmp_path / "v", "x.jpg")
+    assert overlap(calibration, list_data(validation, digest)) == []
+    (validation / "x.jpg").write_text("b.jpg")
+    (fault,) = overlap(calibration, list_data(validation, digest))
+    assert (fault.where, "x.jpg" in fault.hint) == ("b.jpg", True)
+
+
+COCO = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [], "categories": []}
+
+
+@pytest.mark.parametrize(
+    ("metric", "content", "words"),
+    [
+        ("coco_map", COCO, ""),
+        ("coco_map", {**COCO, "images": []}, "no labels for a.jpg"),
+        ("coco_map", {"a.jpg": 1}, "no labels that coco_map can read"),
+        ("top1", {"a.jpg": 1}, ""),
+        ("top1", {"b.jpg": 1}, "no labels for a.jpg"),
+        ("top1", {"a.jpg": True}, "no labels that top1 can read"),
+        ("top1", COCO, "no labels that top1 can read"),
+    ],
+)
+def test_labels_beside_pictures(tmp_path: Path, metric: str, content: Any, words: str) -> None:
+    folder = files(tmp_path, "a.jpg")
+    (folder / "labels.json").write_text(json.dumps(content))
+    listing = list_data(folder, digest)
+    if not words:
+        assert find_labels(folder, listing, metric) == (folder / "labels.json",)
+        return
+    with pytest.raises(RecipeError) as caught:
+        find_labels(folder, listing, metric)
+    assert words in caught.value.faults[0].what
+
+
+def test_where_labels_are_looked_for(tmp_path: Path) -> None:
+    single = files(tmp_path / "n", "v.npz") / "v.npz"
+    assert find_labels(single, list_data(single, digest), "top1") == (single,)
+    folder = files(tmp_path / "p", "a.jpg")
+    listing = list_data(folder, digest)
+    for stated in (None, tmp_path / "lost.json"):
+        with pytest.raises(RecipeError):
+            find_labels(folder, listing, "top1", stated)
+    (tmp_path / "mine.json").write_text('{"a.jpg": 0}')
+    assert find_labels(folder, listing, "top1", tmp_path / "mine.json") == (tmp_path / "mine.json",)

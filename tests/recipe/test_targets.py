@@ -1,0 +1,176 @@
+"""Targets of recipes, and what people may type for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npubake.errors import RecipeError, UsageError
+from npubake.platforms import load_platforms
+from npubake.recipe.loader import load_recipe
+from npubake.recipe.targets import Lane, Project, find_root, load_project, resolve, targets
+from tests.recipe.writing import SMALL, write
+
+ROOT = Path(__file__).resolve().parents[2]
+PLATFORMS = load_platforms(ROOT)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    write(tmp_path, "yolo_640.yaml", SMALL.replace("[generic]", "[j6e, j6p]"))
+    write(tmp_path, "board.yaml", SMALL.replace("platforms: [generic]", "platform: j6p"))
+    write(tmp_path, "broken.yaml", SMALL + "x: 1\n")
+    return load_project(tmp_path)
+
+
+def names(*asked: str, project: Project, toolchain: str | None = None) -> list[str]:
+    return [target.name for target in resolve(list(asked), project, toolchain)]
+
+
+def test_the_names_of_targets(project: Project) -> None:
+    assert list(project.targets) == ["board", "yolo_640_j6e", "yolo_640_j6p"]
+    assert list(project.broken) == ["broken"]
+
+
+def test_a_toolchain_that_is_not_the_default_is_in_the_name(tmp_path: Path) -> None:
+    text = SMALL.replace("[generic]", "[j6p]")
+    stated = {
+        name: load_recipe(write(tmp_path, "r.yaml", text + f"toolchain: {name}\n")) for name in ("horizon", "reference")
+    }
+    assert [target.name for target in targets(stated["horizon"], PLATFORMS)] == ["r_j6p_horizon"]
+    (plain,) = targets(stated["reference"], PLATFORMS)
+    assert (plain.name, plain.toolchain_decided_by) == ("r_j6p", "recipe")
+    (asked,) = targets(stated["reference"], PLATFORMS, "horizon")
+    assert (asked.name, asked.toolchain_decided_by) == ("r_j6p_horizon", "command line")
+
+
+def test_who_decided_the_lane(tmp_path: Path) -> None:
+    text = SMALL.replace("[generic]", "[j6e, j6p]")
+    lanes = [target.lane for target in targets(load_recipe(write(tmp_path, "r.yaml", text)), PLATFORMS)]
+    assert lanes == [
+        Lane(value="a8w8", decided_by="platform"),
+        Lane(value="fp16_a8w8", decided_by="platform"),
+    ]
+    text += "quant_config: {lane: w8a16}\n"
+    (first, _) = targets(load_recipe(write(tmp_path, "r.yaml", text)), PLATFORMS)
+    assert first.lane == Lane(value="a16w8", decided_by="recipe")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["yolo_640"], ["yolo_640_j6e", "yolo_640_j6p"]),
+        (["yolo_640_j6p"], ["yolo_640_j6p"]),
+        (["board,yolo_640_j6e"], ["board", "yolo_640_j6e"]),
+        (["board, yolo_640", "yolo_640_j6p"], ["board", "yolo_640_j6e", "yolo_640_j6p"]),
+        (["yolo_640_j6p_horizon"], ["yolo_640_j6p_horizon"]),
+        (["board_horizon"], ["board_horizon"]),
+    ],
+)
+def test_what_may_be_typed(project: Project, asked: list[str], found: list[str]) -> None:
+    assert names(*asked, project=project) == found
+
+
+def test_the_command_lines_toolchain_renames(project: Project) -> None:
+    assert names("yolo_640", project=project, toolchain="horizon") == ["yolo_640_j6e_horizon", "yolo_640_j6p_horizon"]
+    with pytest.raises(RecipeError) as caught:
+        names("board", project=project, toolchain="mobilint")
+    assert caught.value.faults[0].where == "--toolchain"
+
+
+@pytest.mark.parametrize("asked", [[], [""], [","], ["board,"], [" "]])
+def test_an_empty_name_is_refused(project: Project, asked: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        names(*asked, project=project)
+    assert "yolo_640" in caught.value.faults[0].hint
+
+
+def test_misspelt_names_are_refused_together_with_the_nearest(project: Project) -> None:
+    with pytest.raises(UsageError) as caught:
+        names("yolo_640_j6q,baord", project=project)
+    assert ["'yolo_640_j6" in caught.value.faults[0].hint, "'board'" in caught.value.faults[1].hint] == [True, True]
+
+
+def test_a_broken_recipe_stops_only_who_asks_for_it(project: Project) -> None:
+    assert names("board", project=project) == ["board"]
+    for asked in ("broken", "broken_generic"):
+        with pytest.raises(RecipeError) as caught:
+            names(asked, project=project)
+        assert caught.value.faults[0].path == "$.x"
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["platform: j6p\nname: a_j6p\n", "platforms: [j6e]\nname: a_j6p\n"],
+    ids=["two targets", "a target and a recipe"],
+)
+def test_names_that_collide_are_refused(tmp_path: Path, other: str) -> None:
+    write(tmp_path, "a.yaml", SMALL.replace("[generic]", "[j6p]"))
+    write(tmp_path, "b.yaml", SMALL.replace("platforms: [generic]\n", other))
+    with pytest.raises(RecipeError) as caught:
+        load_project(tmp_path)
+    assert [fault.path for fault in caught.value.faults] == ["$.name"]
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "words"),
+    [
+        ("platforms: [j6e, j6q]", "$.platforms[1]", "'j6q'"),
+        ("platform: j6q", "$.platform", "'j6q'"),
+        ("platform: generic\ntoolchain: horizon", "$.toolchain", "generic"),
+        ("platform: j6h\nplatform_options: {j6h: {core_num: 4}}", "$.platform_options.j6h.core_num", "at most 3"),
+        ("platform: j6e\nplatform_options: {j6e: {max_l2m_size: 1MiB}}", "$.platform_options.j6e.max_l2m_size", "L2M"),
+        ("platform: s6p\nplatform_options: {s6p: {max_l2m_size: 13MiB}}", "$.platform_options.s6p.max_l2m_size", "L2M"),
+    ],
+)
+def test_what_a_platform_rules_out(tmp_path: Path, more: str, path: str, words: str) -> None:
+    recipe = load_recipe(write(tmp_path, "r.yaml", SMALL.replace("platforms: [generic]", more)))
+    with pytest.raises(RecipeError) as caught:
+        targets(recipe, PLATFORMS)
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.where.startswith(str(recipe.file) + ":")) == (path, True)
+    assert words in fault.what
+
+
+def test_s6p_takes_its_own_cap(tmp_path: Path) -> None:
+    more = "platform: s6p\nplatform_options: {s6p: {max_l2m_size: 12MiB}}"
+    recipe = load_recipe(write(tmp_path, "r.yaml", SMALL.replace("platforms: [generic]", more)))
+    (target,) = targets(recipe, PLATFORMS)
+    assert target.options.max_l2m_bytes == 12 * 1024 * 1024
+
+
+def test_the_project_is_found_from_any_folder_below(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    assert find_root(deep) == tmp_path
+    with pytest.raises(UsageError):
+        find_root(tmp_path.parent / "nowhere")
+
+
+@given(st.lists(st.sampled_from(["yolo_640_j6e", "digits_vit", "digits_mobilenet_generic"]), min_size=1, max_size=5))
+def test_each_target_comes_once_however_it_is_asked_for(asked: list[str]) -> None:
+    shipped = SHIPPED
+    assert resolve(",".join(asked), shipped) == resolve(asked, shipped)
+    found = [target.name for target in resolve(asked, shipped)]
+    assert len(found) == len(set(found))
+
+
+SHIPPED = load_project(ROOT)
+
+
+def test_the_shipped_project() -> None:
+    assert SHIPPED.broken == {}
+    assert set(SHIPPED.recipes) >= {"yolo_640", "digits_mobilenet", "digits_vit"}
+    (target,) = resolve("yolo_640_j6p", SHIPPED)
+    assert target.lane == Lane(value="fp16_a8w8", decided_by="platform")
+    assert target.toolchain == "reference"
+    assert [t.platform.name for t in resolve("yolo_640", SHIPPED)][:6] == ["j6e", "j6m", "j6b", "j6h", "j6p", "s6p"]
+    for recipe in SHIPPED.recipes.values():
+        assert recipe.calibration.data is not None
+        assert recipe.calibration.data.is_dir()
+        assert recipe.metric is not None
+        assert recipe.metric.data.exists()
