@@ -43,7 +43,7 @@ def build_contract(
         "version": CONTRACT_VERSION,
         "toolchain": {"name": NAME, "version": VERSION},
         "platform": facts.identity_json(),
-        "tail": facts.tail,
+        "tail": record["tail"],
         "exact": not record["float_nodes"],
         "float_nodes": record["float_nodes"],
         "inputs": [_input(value, planes.get(value.name), removed, facts) for value in model.graph.input],
@@ -158,6 +158,8 @@ def check_contract(contract: Mapping[str, Any], model: onnx.ModelProto, facts: P
         if padded and not entry.get("plane") and entry["aligned_byte_size"] % facts.memory.tensor_unit_bytes:
             wanted = f"a multiple of {facts.memory.tensor_unit_bytes}"
             faults.append(_fault(entry["name"], "aligned byte size", entry["aligned_byte_size"], wanted))
+    if contract["tail"] != facts.tail:
+        faults.append(_fault("outputs", "tail", contract["tail"], facts.tail))
     faults += _tail_faults(contract, model, facts)
     if faults:
         raise StageError(*faults)

@@ -1,0 +1,66 @@
+"""One possible form: whatever is changed, cut off, added or reordered is found."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npubake.errors import StageError
+from npubake.toolchains.reference import canonical_zip
+
+ENTRIES = {"b.bin": bytes(range(256)), "a.json": b'{"x": 1}\n', "c/empty": b""}
+DATA = canonical_zip.write(ENTRIES)
+
+
+def test_round_trip_and_order() -> None:
+    assert canonical_zip.read(DATA, "file") == ENTRIES
+    assert canonical_zip.write(dict(reversed(ENTRIES.items()))) == DATA
+    with zipfile.ZipFile(io.BytesIO(DATA)) as archive:  # any unzip reads it
+        assert archive.namelist() == sorted(ENTRIES)
+        assert archive.testzip() is None
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x80])
+def test_every_byte_counts(bit: int) -> None:
+    for position in range(len(DATA)):
+        damaged = bytearray(DATA)
+        damaged[position] ^= bit
+        with pytest.raises(StageError):
+            canonical_zip.read(bytes(damaged), "file")
+
+
+@given(st.integers(0, len(DATA) - 1))
+def test_truncated(length: int) -> None:
+    with pytest.raises(StageError):
+        canonical_zip.read(DATA[:length], "file")
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(0, len(DATA)))
+def test_inserted(extra: bytes, position: int) -> None:
+    with pytest.raises(StageError):
+        canonical_zip.read(DATA[:position] + extra + DATA[position:], "file")
+
+
+def test_other_forms_of_the_same_entries() -> None:
+    for compression in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", compression) as archive:
+            for name, content in ENTRIES.items():
+                archive.writestr(name, content)
+        with pytest.raises(StageError):
+            canonical_zip.read(buffer.getvalue(), "file")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_the_same_name_twice() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a", b"1")
+        archive.writestr("a", b"2")
+    with pytest.raises(StageError) as caught:
+        canonical_zip.read(buffer.getvalue(), "file")
+    assert "twice" in caught.value.faults[0].what
