@@ -30,7 +30,7 @@ STATISTICS = observed(MODEL, SUMMARY, [FEEDS])
 
 def quantised(lane: str, matched: tuple[str, ...] = (), activation: str = "") -> tuple[Assignment, CalibratedModel]:
     overrides = [{"match": {}, "set": {"activation": activation}}] if activation else []
-    request = parse_request({"lane": lane, "layer_overrides": overrides})
+    request = parse_request({"lane": lane, "calibration": {"asymmetric": True}, "layer_overrides": overrides})
     subject = Subject(summary=SUMMARY, graph_digest="", facts=FACTS, statistics=STATISTICS)
     assignment = assign(subject, request, [matched] if activation else [])
     return assignment, calibrated_model(MODEL, SUMMARY, FACTS, assignment.parameters)
@@ -50,7 +50,7 @@ def rounded(values: NDArray[np.float32], entry: TensorParameters) -> NDArray[np.
     """Fake quantisation written from the definition, in float32."""
     low, high = LIMITS[entry.dtype]
     codes = np.clip(np.rint(values / np.float32(entry.scale)) + entry.zero_point, low, high)
-    return ((codes - entry.zero_point) * np.float32(entry.scale)).astype(np.float32)
+    return np.asarray((codes - entry.zero_point) * np.float32(entry.scale), np.float32)
 
 
 def initializers(model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
@@ -214,8 +214,9 @@ def test_grouped_transposed_convolution_and_shared_bias() -> None:
         "k": generator.normal(size=(6, 3)).astype(np.float32), "one": np.array([0.75], np.float32),
     }  # fmt: skip
     feeds = {
-        "x": generator.normal(size=(1, 4, 5, 5)).astype(np.float32), "v": generator.normal(size=(2, 6)).astype(np.float32),
-    }  # fmt: skip
+        "x": generator.normal(size=(1, 4, 5, 5)).astype(np.float32),
+        "v": generator.normal(size=(2, 6)).astype(np.float32),
+    }
     _, model, made = small(text, values, feeds, "a8w8")
     old, new = all_values(model, feeds), all_values(made.model, feeds)
     assert sqnr(old["y"], new["y"]) > 35

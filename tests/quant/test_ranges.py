@@ -18,7 +18,7 @@ FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 def test_snapping_goes_outward_by_less_than_one_unit_of_the_tenth_mantissa_bit(value: float) -> None:
     result = snap_outward(value)
     gain = abs(Fraction(result)) - abs(Fraction(value))
-    assert 0 <= gain
+    assert gain >= 0
     assert gain == 0 or gain < abs(Fraction(result)) / 1024
     assert value == 0 or (result > 0) == (value > 0)
 

@@ -68,7 +68,9 @@ def test_with_the_least_output_scale_the_grid_holds_and_no_weight_clips(
 
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), SHAPES, SCALES)
-def test_each_weight_is_the_nearest_multiple_of_its_scale(seed: int, shape: tuple[int, ...], input_scale: float) -> None:
+def test_each_weight_is_the_nearest_multiple_of_its_scale(
+    seed: int, shape: tuple[int, ...], input_scale: float
+) -> None:
     weights = random_weights(seed, shape, 2.0)
     facts = channel_weights(weights, 0, None, "per_channel")
     scales = accumulator_scales(input_scale, facts)
@@ -137,7 +139,9 @@ def test_per_tensor_gives_every_channel_the_widest_facts() -> None:
 def test_extremes_follow_the_channel_axis() -> None:
     weights = np.arange(-12, 12, dtype=np.float32).reshape(2, 3, 4)
     for axis in range(3):
-        expected = [max(abs(float(v)) for v in np.take(weights, c, axis).reshape(-1)) for c in range(weights.shape[axis])]
+        expected = [
+            max(abs(float(v)) for v in np.take(weights, c, axis).reshape(-1)) for c in range(weights.shape[axis])
+        ]
         assert channel_weights(weights, axis, None, "per_channel").absmax.tolist() == expected
 
 

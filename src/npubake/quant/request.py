@@ -100,8 +100,8 @@ def _faults(values: Mapping[str, Any], path: str, keys: tuple[str, ...]) -> list
         elif key in accepted and value not in accepted[key]:
             hint = f"one of {', '.join(accepted[key])}"
             faults.append(Fault(what=f"{value!r} is not accepted", path=where, hint=hint))
-        elif key == "percentile" and not (_is_number(value) and 50.0 < value <= 100.0):
-            faults.append(Fault(what=f"{value!r} is no percentile", path=where, hint="above 50, up to 100"))
+        elif key == "percentile" and not (_is_number(value) and 0.5 <= value <= 1.0):
+            faults.append(Fault(what=f"{value!r} is no percentile", path=where, hint="a fraction from 0.5 to 1"))
         elif key == "asymmetric" and not isinstance(value, bool):
             faults.append(Fault(what=f"{value!r} is neither true nor false", path=where))
     return faults

@@ -36,15 +36,18 @@ def tensor_thresholds(
 ) -> dict[str, Threshold]:
     """How the range of each quantisable tensor is chosen. matched: group names of each override, in order.
 
-    Graph inputs keep everything seen. An override reaches the outputs of its groups, and the inputs too where a group
-    moves values (they share one range). The later override wins.
+    Graph inputs keep everything seen. Declared and fixed ranges keep both their ends, whatever is asked of measured
+    ones: a picture in 0..1 keeps its 256 codes. An override reaches the outputs of its groups, and the inputs too where a
+    group moves values (they share one range). The later override wins.
     """
-    whole = Threshold(asymmetric=request.threshold.asymmetric)
-    chosen = {name: whole if name in summary.inputs else request.threshold for name in summary.quantisable()}
     makers = summary.producer_group()
+    chosen = dict.fromkeys(summary.quantisable(), request.threshold)
     for name in chosen:
-        if name in makers and makers[name].function in _SYMMETRIC:
-            chosen[name] = Threshold(asymmetric=False)
+        maker = makers.get(name)
+        if name in request.input_ranges or fixed_range(maker) is not None:
+            chosen[name] = Threshold(asymmetric=maker is None or maker.function not in _SYMMETRIC)
+        elif maker is None:
+            chosen[name] = Threshold(asymmetric=request.threshold.asymmetric)
     groups = {group.name: group for group in summary.groups}
     for settings, names in zip(request.settings, matched, strict=True):
         for group in (groups[name] for name in names if settings.changes_threshold):

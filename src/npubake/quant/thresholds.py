@@ -17,15 +17,15 @@ METHODS: tuple[MethodName, ...] = ("minmax", "percentile")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """How a range is chosen. The defaults here are the only ones.
+    """How a range is chosen. The defaults are those of schemas/recipe.schema.json; a test compares them.
 
-    method: ``minmax`` keeps everything seen; ``percentile`` keeps that percentage of the values and leaves out half of
+    method: ``minmax`` keeps everything seen; ``percentile`` keeps that fraction of the values and leaves out half of
     the rest at each end. asymmetric: False makes both ends equal in magnitude (for uint8: zero point 128).
     """
 
     method: MethodName = "minmax"
-    percentile: float = 99.99
-    asymmetric: bool = True
+    percentile: float = 0.9999
+    asymmetric: bool = False
 
 
 def interpolated_quantile(statistics: TensorStatistics, q: float) -> float:
@@ -51,15 +51,15 @@ def interpolated_quantile(statistics: TensorStatistics, q: float) -> float:
 def measured_range(statistics: TensorStatistics, threshold: Threshold) -> Range:
     """The range that ``threshold`` keeps: holds zero, never goes beyond what was seen (made symmetric where asked).
 
-    Raises ValueError where the statistics are empty or not finite, or the percentile lies outside 50..100.
+    Raises ValueError where the statistics are empty or not finite, or the percentile lies outside 0.5..1.
     """
     if statistics.count < 1 or not (math.isfinite(statistics.minimum) and math.isfinite(statistics.maximum)):
         raise ValueError(f"no finite value in {statistics.count} elements")
     low, high = statistics.minimum, statistics.maximum
     if threshold.method == "percentile":
-        if not 50.0 < threshold.percentile <= 100.0:
-            raise ValueError(f"a percentile lies above 50 and up to 100, not at {threshold.percentile}")
-        tail = (1.0 - threshold.percentile / 100.0) / 2.0
+        if not 0.5 <= threshold.percentile <= 1.0:
+            raise ValueError(f"a percentile is a fraction from 0.5 to 1, not {threshold.percentile}")
+        tail = (1.0 - threshold.percentile) / 2.0
         low, high = interpolated_quantile(statistics, tail), interpolated_quantile(statistics, 1.0 - tail)
     kept = including_zero(low, high)
     return kept if threshold.asymmetric else symmetric(kept)
