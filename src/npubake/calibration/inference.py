@@ -30,8 +30,6 @@ class TensorSession:
     def __init__(self, path: Path, tensors: Iterable[str], threads: int) -> None:
         model = onnx.load(path)
         computed = {name for node in model.graph.node for name in node.output}
-        self.inputs: tuple[str, ...] = tuple(value.name for value in model.graph.input)
-        self.model_outputs: tuple[str, ...] = tuple(value.name for value in model.graph.output)
         self.tensors = tuple(dict.fromkeys(tensors))
         unknown = [name for name in self.tensors if name not in computed]
         if unknown:
@@ -40,11 +38,6 @@ class TensorSession:
         del model.graph.output[:]
         model.graph.output.extend(outputs.get(name) or onnx.ValueInfoProto(name=name) for name in self.tensors)
         self._session: Session = _session(model, path, threads)
-
-    @property
-    def input_dtypes(self) -> Mapping[str, str]:
-        """ONNX Runtime's type of each input, ``tensor(float)``."""
-        return {value.name: value.type for value in self._session.get_inputs()}
 
     def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Values of the tensors for one example. StageError where the feeds do not fit the model."""
@@ -65,9 +58,11 @@ def computed_tensors(path: Path) -> tuple[str, ...]:
     return tuple(name for node in model.graph.node for name in node.output if name)
 
 
-def output_names(path: Path) -> tuple[str, ...]:
-    """The model's outputs, in order."""
-    return tuple(value.name for value in onnx.load(path, load_external_data=False).graph.output)
+def output_dtypes(path: Path) -> dict[str, str]:
+    """The model's outputs in order, and the numpy name of each one's dtype."""
+    outputs = onnx.load(path, load_external_data=False).graph.output
+    kinds = {value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in outputs}
+    return {name: kind.name for name, kind in kinds.items()}
 
 
 def _session(model: Any, path: Path, threads: int) -> Session:

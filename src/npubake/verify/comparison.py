@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.calibration.inference import TensorSession, computed_tensors, output_names
+from npubake.calibration.inference import TensorSession, computed_tensors, output_dtypes
 from npubake.calibration.samples import SampleSet
 from npubake.errors import Fault, StageError
 from npubake.verify.feeding import Feeder
@@ -76,23 +76,27 @@ class TracedModel:
                 traced.setdefault(entry["old"], Traced(name=entry["new"], factor=factor, zero_point=zero))
         if "provenance" not in record:
             traced = {name: Traced(name=name) for name in computed}
-        return cls(path=path, tensors=traced, outputs=_outputs(output_names(path), traced, record), record=record)
+        return cls(path=path, tensors=traced, outputs=_outputs(output_dtypes(path), traced, record), record=record)
 
 
-def _outputs(names: tuple[str, ...], traced: Mapping[str, Traced], record: Mapping[str, Any]) -> dict[str, Traced]:
-    """Old name -> model output; the record's ``outputs`` state dtype, scale and zero point of an integer output."""
+def _outputs(dtypes: Mapping[str, str], traced: Mapping[str, Traced], record: Mapping[str, Any]) -> dict[str, Traced]:
+    """Old name -> model output. An integer output is read by the record's ``outputs``: scale and zero point of the
+    tensor ``integer`` that stands before the last node, and is itself the output where that node was removed.
+    """
     facts = record.get("outputs", {})
     facts = facts if isinstance(facts, dict) else {}  # graph.json, a record too, has a list of names there
+    removed = {fact["integer"]: name for name, fact in facts.items() if fact.get("integer")}
     old_of = {value.name: old for old, value in traced.items()}
     outputs = {}
-    for name in names:
+    for name, dtype in dtypes.items():
         old = old_of.get(name, name)
-        value = traced.get(old, Traced(name=name))
-        fact = facts.get(name)
-        if fact and fact.get("scale") is not None:
-            scale = fact["scale"]
-            factor = tuple(map(float, scale)) if isinstance(scale, list) else float(scale)
-            value = Traced(name=name, factor=factor, zero_point=fact.get("zero_point") or 0, axis=fact.get("axis") or 1)
+        value = traced[old] if name in old_of else Traced(name=name)
+        fact = facts.get(removed.get(name, name), {})
+        if np.dtype(dtype).kind in "iu" and fact.get("scale"):
+            old = removed.get(name, old)
+            scale = np.atleast_1d(np.asarray(fact["scale"], np.float64))
+            factor = float(scale[0]) if scale.size == 1 else tuple(scale.tolist())
+            value = Traced(name=name, factor=factor, zero_point=fact["zero_point"], axis=fact.get("axis", 1))
         outputs[old] = value
     return outputs
 

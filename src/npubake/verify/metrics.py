@@ -89,7 +89,7 @@ def _sums(reference: Any, candidate: Any) -> tuple[float, float, float, float, f
         stop = min(start + 1024, reference.size)
         p, a, b, e = 0.0, 0.0, 0.0, 0.0
         for at in range(start, stop):
-            r, c = float(reference[at]), float(candidate[at])
+            r, c = np.float64(reference[at]), np.float64(candidate[at])
             difference = r - c
             p += r * c
             a += r * r

@@ -1,0 +1,127 @@
+"""Decoding: what is honoured, converted and refused, with the file named."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from npubake.calibration.images import decode_image
+from npubake.errors import RecipeError
+
+
+def picture(height: int = 12, width: int = 20, channels: int = 3) -> NDArray[np.uint8]:
+    return np.random.default_rng(3).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def refusal(data: bytes, channels: int = 3) -> str:
+    with pytest.raises(RecipeError) as caught:
+        decode_image(data, name="folder/x.png", channels=channels)
+    (fault,) = caught.value.faults
+    assert fault.where == "folder/x.png"
+    return fault.what
+
+
+@pytest.mark.parametrize(("kind", "options"), [("PNG", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True})])
+def test_lossless_files_come_back_as_their_pixels(kind: str, options: dict[str, Any]) -> None:
+    pixels = picture()
+    assert np.array_equal(decode_image(encoded(Image.fromarray(pixels), kind, **options), name="a", channels=3), pixels)
+
+
+def test_grey_pictures_have_one_channel() -> None:
+    pixels = picture(channels=1)
+    found = decode_image(encoded(Image.fromarray(pixels[:, :, 0])), name="a", channels=1)
+    assert np.array_equal(found, pixels)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "turned"),
+    [
+        (1, lambda p: p),
+        (2, lambda p: p[:, ::-1]),
+        (3, lambda p: p[::-1, ::-1]),
+        (6, lambda p: np.rot90(p, -1)),
+        (8, lambda p: np.rot90(p, 1)),
+    ],
+)
+def test_the_exif_orientation_is_honoured(orientation: int, turned: Any) -> None:
+    pixels = picture()
+    exif = Image.Exif()
+    exif[274] = orientation
+    found = decode_image(encoded(Image.fromarray(pixels), exif=exif), name="a", channels=3)
+    assert np.array_equal(found, turned(pixels))
+
+
+def test_a_palette_is_looked_up() -> None:
+    indices = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    image = Image.fromarray(indices).convert("P")
+    colours = picture(256, 1).reshape(-1)
+    image.putpalette(colours.tolist())
+    found = decode_image(encoded(image), name="a", channels=3)
+    assert np.array_equal(found, colours.reshape(256, 3)[np.asarray(image)])
+
+
+def test_a_palette_with_transparency_is_refused() -> None:
+    image = Image.fromarray(picture()[:, :, 0]).convert("P")
+    assert "alpha" in refusal(encoded(image, transparency=0))
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "word"),
+    [
+        ("RGBA", "PNG", "alpha"),
+        ("LA", "PNG", "alpha"),
+        ("CMYK", "TIFF", "CMYK"),
+        ("1", "PNG", "one bit"),
+        ("F", "TIFF", "floats"),
+        ("I", "TIFF", "wider"),
+        ("I;16", "PNG", "wider"),
+        ("L", "PNG", "1 channel"),
+    ],
+)
+def test_other_samples_are_refused(mode: str, kind: str, word: str) -> None:
+    grey = Image.fromarray(picture()[:, :, 0])
+    image = Image.new("I;16", (8, 8), 700) if mode == "I;16" else (grey if mode == "L" else Image.new(mode, (8, 8)))
+    assert word in refusal(encoded(image, kind))
+
+
+def test_a_colour_picture_in_a_grey_set_is_refused() -> None:
+    assert "3 channels" in refusal(encoded(Image.fromarray(picture())), channels=1)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
+def test_a_truncated_file_is_refused(kind: str, kept: float) -> None:
+    data = encoded(Image.fromarray(picture(64, 64)), kind)
+    assert "corrupt" in refusal(data[: int(len(data) * kept)])
+
+
+def test_a_damaged_png_is_refused() -> None:
+    data = bytearray(encoded(Image.fromarray(picture(64, 64))))
+    data[len(data) // 2] ^= 0xFF
+    assert "corrupt" in refusal(bytes(data))
+
+
+@pytest.mark.parametrize("data", [b"", b"not an image", b"\xff\xd8\xff\xe0" + b"\0" * 50])
+def test_something_else_is_refused(data: bytes) -> None:
+    assert "corrupt" in refusal(data)
+
+
+def test_an_animation_is_refused() -> None:
+    frames = [Image.fromarray(picture()), Image.fromarray(picture()[::-1])]
+    assert "frames" in refusal(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]))
+
+
+def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    assert "large" in refusal(encoded(Image.fromarray(picture(12, 15))))
