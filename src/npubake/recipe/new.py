@@ -80,8 +80,8 @@ def recipe_text(name: str, model: ModelDescription, platforms: Sequence[str] = (
 
 def _quoted(text: str) -> str:
     """Plain where nothing can be misread, else in YAML's double quotes."""
-    plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text)
-    misread = text.lower() in ("true", "false", "null", "yes", "no", "on", "off", ".", ".inf", ".nan")
+    plain = re.fullmatch(r"(\.{0,2}/)*[A-Za-z_][A-Za-z0-9_./-]*", text)
+    misread = text.lower() in ("true", "false", "null", "yes", "no", "on", "off")
     return text if plain and not misread else f'"{_escaped(text)}"'
 
 
