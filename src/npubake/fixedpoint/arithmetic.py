@@ -53,13 +53,15 @@ def nearest_odd(value: Fraction) -> int:
 def scale_ratio(ratio: Fraction, precision: int) -> tuple[int, int]:
     """(m, n) with m / n close to ``ratio`` > 0 and n odd (relative error at most 2**-precision); (1, 1) for 1.
 
-    ratio > 1: n = 2**precision - 1, m = rhe(n * ratio). ratio < 1: m the smallest power of two with
-    m / ratio >= 2**precision, n the odd integer nearest to m / ratio.
+    ratio > 1: n = 2**k - 1 with the smallest k >= 1 for which n * ratio >= 2**precision, m = rhe(n * ratio).
+    ratio < 1: m the smallest power of two with m / ratio >= 2**precision, n the odd integer nearest to m / ratio.
     """
     if ratio == 1:
         return 1, 1
     if ratio > 1:
-        divisor = 2**precision - 1
+        divisor = 1
+        while divisor * ratio < 2**precision:
+            divisor = 2 * divisor + 1
         return round_half_even(divisor * ratio), divisor
     multiplier = 1
     while multiplier / ratio < 2**precision:

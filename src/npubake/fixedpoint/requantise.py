@@ -71,7 +71,9 @@ def requantise(lowering: Lowering, target: str, accumulator: Accumulator, scalin
     reach = min(bound, (max(-low, high) + 1) * int(scaling.divisor.max()))
     if accumulator.dtype != "float64" and bound < FLOAT32_EXACT and reach < FLOAT32_ROUNDED:
         _by_quantize_linear(lowering, target, accumulator, scaling)
-        return f"|acc * m| <= {bound} < 2^24, min(|acc * m|, |q| * D) <= {reach} < 2^23: float32 division rounds exactly"
+        return (
+            f"|acc * m| <= {bound} < 2^24, min(|acc * m|, |q| * D) <= {reach} < 2^23: float32 division rounds exactly"
+        )
     if bound >= FLOAT64_ROUNDED:
         raise StageError(
             Fault(
@@ -133,7 +135,9 @@ def _by_float64(lowering: Lowering, target: str, accumulator: Accumulator, scali
     if accumulator.dtype != "float64":
         value = writer.node("Cast", [value], target, to=TensorProto.DOUBLE)
     if scaling.multiplier != 1:
-        value = writer.node("Mul", [value, writer.constant(np.float64(scaling.multiplier), f"{target}/multiplier")], target)
+        value = writer.node(
+            "Mul", [value, writer.constant(np.float64(scaling.multiplier), f"{target}/multiplier")], target
+        )
     divisor = scaling.divisor.astype(np.float64)
     quotient = writer.node("Div", [value, writer.constant(divisor, f"{target}/divisor")], target)
     round_and_clamp(lowering, target, quotient, (scaling.low, scaling.high))

@@ -14,7 +14,8 @@ from decimal import Context, Decimal, localcontext
 import numpy as np
 
 from npubake.fixedpoint.arithmetic import Array, limits
-from npubake.fixedpoint.functions import DIGITS, Step, evaluate_decimal, evaluate_float64
+from npubake.fixedpoint.decimal_functions import DIGITS
+from npubake.fixedpoint.functions import Step, evaluate_decimal, evaluate_float64
 from npubake.quant.parameters import LIMITS, TensorParameters
 
 MARGIN = 2.0**-13  # in steps of the output
@@ -44,9 +45,7 @@ def function_table(steps: Sequence[Step], source: TensorParameters, target: Tens
     entries = np.clip(entries, low, high)
     errors = np.abs(entries - exact)[np.isfinite(exact)]
     worst = float(errors.max(initial=0.0))
-    return Table(
-        entries=entries.astype(np.int64), decided=decided, max_error=worst * target.scale, max_error_lsb=worst
-    )
+    return Table(entries=entries.astype(np.int64), decided=decided, max_error=worst * target.scale, max_error_lsb=worst)
 
 
 def exponential_table(scale: float, count: int) -> Array:

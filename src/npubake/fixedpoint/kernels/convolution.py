@@ -43,7 +43,9 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
         finish_weighted(lowering, group, fused, constants, accumulator, "Conv float32 on integers")
     else:
         within(group.name, bound, INT32_LIMIT, "int32 accumulator")
-        name = _integer_convolution(lowering, fused.anchor, constants, lowering.forms.quantized(source), facts.zero_point)
+        name = _integer_convolution(
+            lowering, fused.anchor, constants, lowering.forms.quantized(source), facts.zero_point
+        )
         bias = lowering.writer.constant(constants.bias_along(1, 4).astype(np.int32), f"{target}/bias")
         name = lowering.writer.node("Add", [name, bias], target)
         accumulator = Accumulator(name=name, dtype="int32", bound=bound)
@@ -203,4 +205,3 @@ def _channel_parts(constants: IntegerWeights, groups: int, low: int, high: int) 
 def geometry(node: onnx.NodeProto) -> dict[str, Any]:
     """Attributes of a convolution, unchanged."""
     return {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
-

@@ -48,7 +48,9 @@ def lower_add(lowering: Lowering, group: FusionGroup) -> None:
     wide = bound >= FLOAT32_EXACT
     parts = [_term(lowering, target, name, values, wide) for name, values in terms]
     total = lowering.writer.node("Add", parts, target)
-    _finish(lowering, group, fused, Accumulator(name=total, dtype="float64" if wide else "float32", bound=bound), divisor)
+    _finish(
+        lowering, group, fused, Accumulator(name=total, dtype="float64" if wide else "float32", bound=bound), divisor
+    )
 
 
 def lower_multiply(lowering: Lowering, group: FusionGroup) -> None:
@@ -115,7 +117,9 @@ def _by_constant(lowering: Lowering, group: FusionGroup, fused: Fused, name: str
     within(group.name, bound, FLOAT64_ROUNDED, "float64 product")
     wide = bound >= FLOAT32_EXACT
     product = _term(lowering, target, name, factors, wide)
-    _finish(lowering, group, fused, Accumulator(name=product, dtype="float64" if wide else "float32", bound=bound), divisor)
+    _finish(
+        lowering, group, fused, Accumulator(name=product, dtype="float64" if wide else "float32", bound=bound), divisor
+    )
 
 
 def _finish(

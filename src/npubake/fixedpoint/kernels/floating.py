@@ -61,4 +61,3 @@ def _input(lowering: Lowering, name: str, made: set[str], renamed: dict[str, str
     if name in lowering.initializers:
         return lowering.writer.keep_constant(lowering.initializers[name])
     return lowering.forms.real(name)
-

@@ -120,7 +120,9 @@ def _constants(lowering: Lowering, group: FusionGroup, fused: Fused) -> IntegerW
 
 def _matmul_integer(lowering: Lowering, target: str, first: str, second: str, bound: int) -> Accumulator:
     writer, forms = lowering.writer, lowering.forms
-    zeros = [writer.constant(np.uint8(forms.parameters(name).zero_point), f"{name}/zero_point") for name in (first, second)]
+    zeros = [
+        writer.constant(np.uint8(forms.parameters(name).zero_point), f"{name}/zero_point") for name in (first, second)
+    ]
     name = writer.node("MatMulInteger", [forms.quantized(first), forms.quantized(second), *zeros], target)
     return Accumulator(name=name, dtype="int32", bound=bound)
 

@@ -36,7 +36,9 @@ def lower_table(lowering: Lowering, group: FusionGroup) -> None:
         indices = lowering.writer.node("Cast", [lowering.forms.centred(source)], target, to=TensorProto.INT32)
         entries = np.roll(table.entries, len(table.entries) // 2)
     if out.dtype == "uint8":
-        name = look_up(lowering, target, (entries + out.zero_point).astype(np.uint8), indices, (f"{target}/quantized", shape))
+        name = look_up(
+            lowering, target, (entries + out.zero_point).astype(np.uint8), indices, (f"{target}/quantized", shape)
+        )
         lowering.forms.put(target, "quantized", name)
     else:
         name = look_up(lowering, target, entries.astype(np.float32), indices, (f"{target}/integer", shape))
@@ -62,9 +64,7 @@ def record_table(lowering: Lowering, group: FusionGroup, table: Table) -> None:
     )
 
 
-def look_up(
-    lowering: Lowering, wish: str, entries: Array, indices: str, result: tuple[str, Sequence[int]]
-) -> str:
+def look_up(lowering: Lowering, wish: str, entries: Array, indices: str, result: tuple[str, Sequence[int]]) -> str:
     """entries[indices], any shape of ``indices`` (int32); ``result`` = (name, shape)."""
     writer = lowering.writer
     name, shape = result

@@ -50,7 +50,10 @@ def lower_movement(lowering: Lowering, group: FusionGroup) -> None:
     for node in nodes:
         if node.input[0] not in names:
             raise NoIntegerKernelError(f"{node.op_type} of another tensor than {source}")
-        inputs = [names[node.input[0]], *(_constant_input(lowering, node, place, form, source) for place in _rest(node))]
+        inputs = [
+            names[node.input[0]],
+            *(_constant_input(lowering, node, place, form, source) for place in _rest(node)),
+        ]
         if node.op_type == "Pad" and attribute(node, "mode", "constant") == "constant" and not any(node.input[2:3]):
             inputs[2:3] = [_fill(lowering, source, form, 0.0)]  # real zero is the zero point
         outputs = [_output_name(lowering, name, form) for name in node.output if name]
@@ -58,7 +61,9 @@ def lower_movement(lowering: Lowering, group: FusionGroup) -> None:
         lowering.writer.copy_node(_modernised(node), inputs, outputs)
     for tensor in group.outputs:
         lowering.forms.put(tensor, form, names[tensor])
-    kernel = f"{'+'.join(node.op_type for node in nodes)} {'on integers' if form == 'quantized' else 'float32 on integers'}"
+    kernel = (
+        f"{'+'.join(node.op_type for node in nodes)} {'on integers' if form == 'quantized' else 'float32 on integers'}"
+    )
     lowering.certify(group, kernel, 0, "values are copied (or the largest of them chosen), never computed")
 
 
@@ -78,7 +83,9 @@ def lower_concat(lowering: Lowering, group: FusionGroup) -> None:
         constant = lowering.constant(name)
         if constant is not None:
             values = quantise_array(constant, facts) + (facts.zero_point if quantized else 0)
-            inputs.append(lowering.writer.constant(values.astype(np.uint8 if quantized else np.float32), f"{name}/integer"))
+            inputs.append(
+                lowering.writer.constant(values.astype(np.uint8 if quantized else np.float32), f"{name}/integer")
+            )
         else:
             inputs.append(lowering.forms.quantized(name) if quantized else lowering.forms.centred(name))
     name = _output_name(lowering, target, form)

@@ -162,7 +162,9 @@ def _deviation(lowering: Lowering, group: FusionGroup, source: str, axes: str, n
     if dtype is np.float32:
         deviation = writer.node("Cast", [deviation], target, to=TensorProto.DOUBLE)
     if numbers.shift:
-        deviation = writer.node("Mul", [deviation, writer.constant(np.float64(2.0**-numbers.shift), f"{target}/shift")], target)
+        deviation = writer.node(
+            "Mul", [deviation, writer.constant(np.float64(2.0**-numbers.shift), f"{target}/shift")], target
+        )
         deviation = writer.node("Floor", [deviation], target)
     return deviation
 

@@ -90,9 +90,7 @@ def reduced_axes(lowering: Lowering, node: onnx.NodeProto) -> tuple[list[int], i
     return sorted(axis % rank for axis in axes), int(attribute(node, "keepdims", 1))
 
 
-def _finish(
-    lowering: Lowering, group: FusionGroup, fused: Fused, accumulator: Accumulator, counts: Array
-) -> None:
+def _finish(lowering: Lowering, group: FusionGroup, fused: Fused, accumulator: Accumulator, counts: Array) -> None:
     target = group.outputs[0]
     facts, out = lowering.forms.parameters(fused.anchor.input[0]), lowering.forms.parameters(target)
     multiplier, divisor = scale_ratio(Fraction(facts.scale) / Fraction(out.scale), precision_of(facts, out))
@@ -141,7 +139,9 @@ def _window_sums(lowering: Lowering, group: FusionGroup, node: onnx.NodeProto) -
     geometry: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
     inputs = [lowering.forms.centred(source), ones]
     name = writer.node("Conv", inputs, target, group=sizes[1], pads=[*before, *extra], **geometry)
-    return Accumulator(name=name, dtype="float32", bound=bound), counts if counts.min() < counts.max() else counts.ravel()[:1]
+    return Accumulator(
+        name=name, dtype="float32", bound=bound
+    ), counts if counts.min() < counts.max() else counts.ravel()[:1]
 
 
 def _pads(

@@ -1,0 +1,545 @@
+"""An independent evaluator of docs/arithmetic.md, in int64, Python integers and fractions. Imports nothing of npubake.
+
+Works from the optimised float model, graph.json and parameters.json (both as parsed JSON). Movement and interpolation are
+carried out by onnx's reference implementation in float64, functions by mpmath.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import mpmath  # type: ignore[import-untyped]
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+Array = NDArray[Any]
+Json = Mapping[str, Any]
+RANGE = {"uint8": (0, 255), "int16": (-32768, 32767)}
+
+
+def rhe(numerator: Array, denominator: Array | int) -> Array:
+    """Round half even of numerator / denominator > 0 by integer division; Python integers, so nothing overflows."""
+    top, bottom = np.asarray(numerator).astype(object), np.asarray(denominator).astype(object)
+    quotient = top // bottom
+    rest = 2 * (top - quotient * bottom)
+    up = (rest > bottom) | ((rest == bottom) & (quotient % 2 == 1))
+    return np.asarray(quotient + up.astype(object))
+
+
+def ratio(value: Fraction, precision: int) -> tuple[int, int]:
+    if value == 1:
+        return 1, 1
+    if value > 1:
+        k = 1
+        while (2**k - 1) * value < 2**precision:
+            k += 1
+        return round((2**k - 1) * value), 2**k - 1
+    m = 1
+    while m < value * 2**precision:
+        m <<= 1
+    exact = Fraction(m) / value
+    odd = 2 * math.floor(exact / 2) + 1  # the odd integer in [2f, 2f + 2), where exact / 2 lies in [f, f + 1)
+    candidates = [n for n in (odd - 2, odd, odd + 2) if n > 0]
+    return m, min(candidates, key=lambda n: (abs(n - exact), -n))
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Centred integers (int64) or real values (float32)."""
+
+    data: Array
+    integer: bool
+
+
+class Evaluator:
+    def __init__(self, model: onnx.ModelProto, graph: Json, parameters: Json) -> None:
+        self.nodes = {node.name: node for node in model.graph.node}
+        self.constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+        self.graph, self.parameters = graph, parameters
+        self.values: dict[str, Tensor] = {}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Tensor]:
+        """Every group output, and the inputs, by name."""
+        self.values = {name: Tensor(np.asarray(value, np.float32), False) for name, value in feeds.items()}
+        for group in self.graph["groups"]:
+            KINDS[group["kind"]](self, group)
+        return self.values
+
+    # Parameters.
+
+    def facts(self, name: str) -> tuple[Fraction, int, int]:
+        """scale, lo, hi."""
+        entry = self.parameters["tensors"][name]
+        low, high = RANGE[entry["dtype"]]
+        return Fraction(entry["scale"]), low - entry["zero_point"], high - entry["zero_point"]
+
+    def bits(self, *names: str) -> int:
+        return 24 if any(self.parameters["tensors"][name]["dtype"] == "int16" for name in names) else 12
+
+    def x(self, name: str) -> Array:
+        """Centred integers of a tensor, as object array."""
+        value = self.values[name]
+        if not value.integer:
+            entry = self.parameters["tensors"][name]
+            low, high = RANGE[entry["dtype"]]
+            with np.errstate(over="ignore"):
+                stored = np.rint(value.data / np.float32(entry["scale"])).astype(np.float64) + entry["zero_point"]
+            value = Tensor(np.clip(stored, low, high).astype(np.int64) - entry["zero_point"], True)
+            self.quantised = value
+        return value.data
+
+    def real(self, name: str) -> Array:
+        value = self.values[name]
+        if value.integer:
+            return np.asarray(value.data.astype(np.float32) * np.float32(self.parameters["tensors"][name]["scale"]))
+        return value.data
+
+    def put(self, name: str, data: Array, limits: tuple[Fraction | None, Fraction | None] = (None, None)) -> None:
+        """Clamp and store centred integers."""
+        scale, low, high = self.facts(name)
+        bottom = low if limits[0] is None else min(max(low, round(limits[0] / scale)), high)
+        top = high if limits[1] is None else max(min(high, round(limits[1] / scale)), bottom)
+        self.values[name] = Tensor(np.clip(data, bottom, top).astype(np.int64), True)
+
+    def members(self, group: Json) -> list[onnx.NodeProto]:
+        return [self.nodes[name] for name in group["nodes"] if self.nodes[name].op_type != "Constant"]
+
+    def limits(self, group: Json) -> tuple[Fraction | None, Fraction | None]:
+        """Fused Relu or Clip of a group whose first node is neither."""
+        node = self.members(group)[-1]
+        if node.op_type == "Relu":
+            return Fraction(0), None
+        if node.op_type != "Clip":
+            return None, None
+        ends = [*(self.constants.get(name) for name in node.input[1:]), None, None]
+        low, high = (None if end is None or not np.isfinite(end) else Fraction(float(end)) for end in ends[:2])
+        return low, high
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    for entry in node.attribute:
+        if entry.name == name:
+            value = helper.get_attribute_value(entry)
+            return value.decode() if isinstance(value, bytes) else value
+    return default
+
+
+# Weighted groups.
+
+
+def pads_of(node: onnx.NodeProto, sizes: tuple[int, ...], kernel: list[int]) -> list[tuple[int, int]]:
+    rank = len(kernel)
+    strides, dilations = attribute(node, "strides", [1] * rank), attribute(node, "dilations", [1] * rank)
+    mode = attribute(node, "auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        found = []
+        for size, length, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+            total = max(0, (-(-size // stride) - 1) * stride + (length - 1) * dilation + 1 - size)
+            halves = (total // 2, total - total // 2)
+            found.append(halves if mode == "SAME_UPPER" else halves[::-1])
+        return found
+    pads = attribute(node, "pads", [0] * 2 * rank)
+    return list(zip(pads[:rank], pads[rank:], strict=True))
+
+
+def convolve(node: onnx.NodeProto, x: Array, w: Array) -> Array:
+    """Direct convolution of int64 arrays, any rank, groups, strides, dilations, pads."""
+    rank = w.ndim - 2
+    strides, dilations = attribute(node, "strides", [1] * rank), attribute(node, "dilations", [1] * rank)
+    groups = attribute(node, "group", 1)
+    x = np.pad(x, [(0, 0), (0, 0), *pads_of(node, x.shape[2:], list(w.shape[2:]))])
+    sizes = [
+        (size - (length - 1) * dilation - 1) // stride + 1
+        for size, length, dilation, stride in zip(x.shape[2:], w.shape[2:], dilations, strides, strict=True)
+    ]
+    per_in, per_out = x.shape[1] // groups, w.shape[0] // groups
+    total = np.zeros((x.shape[0], w.shape[0], *sizes), np.int64)
+    for tap in np.ndindex(*w.shape[2:]):
+        window = tuple(
+            slice(t * d, t * d + s * (size - 1) + 1, s)
+            for t, d, s, size in zip(tap, dilations, strides, sizes, strict=True)
+        )
+        part = x[(slice(None), slice(None), *window)]
+        for g in range(groups):
+            rows = slice(g * per_out, (g + 1) * per_out)
+            product = np.tensordot(w[(rows, slice(None), *tap)], part[:, g * per_in : (g + 1) * per_in], ([1], [1]))
+            total[:, rows] += np.moveaxis(product, 0, 1)
+    return total
+
+
+def convolve_transposed(node: onnx.NodeProto, x: Array, w: Array, shape: tuple[int, ...]) -> Array:
+    rank = w.ndim - 2
+    strides, dilations = attribute(node, "strides", [1] * rank), attribute(node, "dilations", [1] * rank)
+    groups, pads = attribute(node, "group", 1), attribute(node, "pads", [0] * 2 * rank)
+    per_in, per_out = x.shape[1] // groups, w.shape[1]
+    full = [
+        max((x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1, pads[i] + shape[2 + i])
+        for i in range(rank)
+    ]
+    total = np.zeros((x.shape[0], per_out * groups, *full), np.int64)
+    for tap in np.ndindex(*w.shape[2:]):
+        where = tuple(
+            slice(t * d, t * d + s * (size - 1) + 1, s)
+            for t, d, s, size in zip(tap, dilations, strides, x.shape[2:], strict=True)
+        )
+        for g in range(groups):
+            part = x[:, g * per_in : (g + 1) * per_in]
+            product = np.tensordot(w[(slice(g * per_in, (g + 1) * per_in), slice(None), *tap)], part, ([0], [1]))
+            total[(slice(None), slice(g * per_out, (g + 1) * per_out), *where)] += np.moveaxis(product, 0, 1)
+    cut = tuple(slice(pads[i], pads[i] + shape[2 + i]) for i in range(rank))
+    return total[(slice(None), slice(None), *cut)]
+
+
+def weighted(e: Evaluator, group: Json) -> None:
+    if e.parameters["groups"][group["name"]]["precision"] not in ("int8", "int16"):
+        real_group(e, group)
+        return
+    node, *rest = e.members(group)
+    source, target = node.input[0], group["outputs"][0]
+    entry = e.parameters["weights"][group["name"]]
+    axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if attribute(node, "transB", 0) else 1)
+    values = e.constants[node.input[1]].astype(np.float64)
+    shape = [1] * values.ndim
+    shape[axis] = -1
+    steps = np.array(entry["scales"], np.float64)
+    w = np.rint(values / steps.reshape(shape)).astype(np.int64)
+    assert np.abs(w).max() <= 127
+    repeat = attribute(node, "group", 1) if node.op_type == "ConvTranspose" else 1
+    steps, divisors = np.tile(steps, repeat), np.tile(np.array(entry["divisors"], np.int64), repeat)
+    scales = e.parameters["tensors"][source]["scale"] * steps
+    bias = np.zeros(len(scales))
+    if len(node.input) > 2 and node.input[2]:
+        bias = bias + e.constants[node.input[2]].astype(np.float64).reshape(-1)
+    for add in rest:
+        if add.op_type == "Add":
+            bias = bias + next(e.constants[n] for n in add.input if n in e.constants).astype(np.float64).reshape(-1)
+    b = np.rint(bias / scales).astype(np.int64)
+    x = e.x(source)
+    out_shape = tuple(e.graph["tensors"][target]["shape"])
+    if node.op_type == "Conv":
+        acc = convolve(node, x, w)
+    elif node.op_type == "ConvTranspose":
+        acc = convolve_transposed(node, x, w, out_shape)
+    else:
+        acc = x @ (w.T if axis == 0 else w)
+    channel = [1] * acc.ndim
+    channel[1 if node.op_type in ("Conv", "ConvTranspose") else -1] = -1
+    acc = acc + b.reshape(channel)
+    if e.parameters["groups"][group["name"]]["accumulator_output"]:
+        leave(e, group, acc, scales.astype(np.float32).reshape(channel))
+    else:
+        assert all(d % 2 == 1 and 1 <= d < 16384 for d in divisors)
+        e.put(target, rhe(acc, divisors.reshape(channel)), e.limits(group))
+
+
+def leave(e: Evaluator, group: Json, acc: Array, scales: Array) -> None:
+    low, high = e.limits(group)
+    if low == 0 and high is None:
+        acc, low = np.maximum(acc, 0), None
+    real = acc.astype(np.float32) * scales
+    if low is not None or high is not None:
+        real = np.clip(real, -np.inf if low is None else float(low), np.inf if high is None else float(high))
+    e.values[group["outputs"][0]] = Tensor(real.astype(np.float32), False)
+
+
+def matmul(e: Evaluator, group: Json) -> None:
+    a, b = e.members(group)[0].input
+    (sa, *_), (sb, *_) = e.facts(a), e.facts(b)
+    acc = np.matmul(e.x(a), e.x(b))
+    if e.parameters["groups"][group["name"]]["accumulator_output"]:
+        leave(e, group, acc, np.float32(float(sa * sb)))
+        return
+    target = group["outputs"][0]
+    m, n = ratio(sa * sb / e.facts(target)[0], e.bits(a, b, target))
+    e.put(target, rhe(acc.astype(object) * m, n), e.limits(group))
+
+
+# Elementwise.
+
+
+def add(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    scale = e.facts(target)[0]
+    computed = [name for name in node.input if name not in e.constants]
+    d = 2 ** e.bits(*computed, target) - 1
+    total: Any = 0
+    for name, sign in zip(node.input, (1, -1 if node.op_type == "Sub" else 1), strict=True):
+        if name in e.constants:
+            total = total + sign * np.rint(e.constants[name].astype(np.float64) * (d / float(scale))).astype(np.int64)
+        else:
+            total = total + sign * e.x(name) * round(d * e.facts(name)[0] / scale)
+    e.put(target, rhe(total, d), e.limits(group))
+
+
+def multiply(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    if any(name in e.constants for name in node.input):
+        place = 0 if node.input[0] in e.constants else 1
+        by_constant(e, group, node.input[1 - place], e.constants[node.input[place]].astype(np.float64))
+        return
+    a, b = node.input
+    m, n = ratio(e.facts(a)[0] * e.facts(b)[0] / e.facts(target)[0], e.bits(a, b, target))
+    e.put(target, rhe(e.x(a).astype(object) * e.x(b) * m, n), e.limits(group))
+
+
+def divide(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    a, b = node.input
+    if b in e.constants:
+        by_constant(e, group, a, 1.0 / e.constants[b].astype(np.float64))
+        return
+    m, n = ratio(e.facts(a)[0] / (e.facts(b)[0] * e.facts(target)[0]), e.bits(a, b, target))
+    below = np.where(e.x(b) == 0, 1, e.x(b)).astype(object) * n
+    above = e.x(a).astype(object) * m
+    sign = np.where(below < 0, -1, 1)
+    e.put(target, rhe(above * sign, below * sign), e.limits(group))
+
+
+def by_constant(e: Evaluator, group: Json, name: str, constant: Array) -> None:
+    target = group["outputs"][0]
+    varied = len({abs(float(value)) for value in constant.reshape(-1)}) > 1
+    d = 2 ** (24 if varied else e.bits(name, target)) - 1
+    k = np.rint(float(e.facts(name)[0]) * d / float(e.facts(target)[0]) * constant)
+    e.put(target, rhe(e.x(name).astype(object) * k.astype(np.int64), d), e.limits(group))
+
+
+# Functions.
+
+
+def mp_function(node: onnx.NodeProto, o: list[Any]) -> Any:
+    """One ONNX operator in mpmath."""
+    f = mpmath.mp
+    get: Callable[[str, float], Any] = lambda name, default: f.mpf(float(attribute(node, name, default)))  # noqa: E731
+    x = o[0]
+    table: dict[str, Callable[[], Any]] = {
+        "Sigmoid": lambda: 1 / (1 + f.exp(-x)),
+        "Tanh": lambda: f.tanh(x),
+        "Exp": lambda: f.exp(x),
+        "Log": lambda: f.log(x) if x > 0 else f.mpf("-inf") if x == 0 else f.nan,
+        "Erf": lambda: f.erf(x),
+        "Sqrt": lambda: f.sqrt(x) if x >= 0 else f.nan,
+        "Reciprocal": lambda: 1 / x if x else f.inf,
+        "Softplus": lambda: f.log1p(f.exp(x)),
+        "Gelu": lambda: (
+            x / 2 * (1 + f.tanh(f.sqrt(2 / f.pi) * (x + f.mpf("0.044715") * x**3)))
+            if attribute(node, "approximate", "none") == "tanh"
+            else x * f.ncdf(x)
+        ),
+        "Elu": lambda: x if x > 0 else get("alpha", 1.0) * f.expm1(x),
+        "Relu": lambda: max(x, f.mpf(0)),
+        "LeakyRelu": lambda: x * get("alpha", float(np.float32(0.01))) if x < 0 else x,
+        "HardSigmoid": lambda: max(f.mpf(0), min(f.mpf(1), get("alpha", float(np.float32(0.2))) * x + get("beta", 0.5))),
+        "HardSwish": lambda: x * max(f.mpf(0), min(f.mpf(1), x / 6 + f.mpf(1) / 2)),
+        "Clip": lambda: min(max(x, o[1] if o[1] is not None else x), o[2] if len(o) > 2 else max(x, o[1])),
+        "Neg": lambda: -x,
+        "Abs": lambda: abs(x),
+        "Mul": lambda: x * o[1],
+        "Add": lambda: x + o[1],
+        "Sub": lambda: x - o[1],
+        "Div": lambda: x / o[1],
+        "Pow": lambda: x ** o[1],
+        "Sin": lambda: f.sin(x),
+        "Cos": lambda: f.cos(x),
+        "Mish": lambda: x * f.tanh(f.log1p(f.exp(x))),
+        "Softsign": lambda: x / (1 + abs(x)),
+        "Atan": lambda: f.atan(x),
+        "Asin": lambda: f.asin(x) if abs(x) <= 1 else f.nan,
+        "Acos": lambda: f.acos(x) if abs(x) <= 1 else f.nan,
+        "Tan": lambda: f.tan(x),
+        "Sinh": lambda: f.sinh(x),
+        "Cosh": lambda: f.cosh(x),
+        "Asinh": lambda: f.asinh(x),
+        "Acosh": lambda: f.acosh(x) if x >= 1 else f.nan,
+        "Atanh": lambda: f.atanh(x) if abs(x) < 1 else f.mpf("inf") * x if abs(x) == 1 else f.nan,
+    }
+    return table[node.op_type]()
+
+
+def table(e: Evaluator, group: Json) -> None:
+    source, target = group["inputs"][0], group["outputs"][0]
+    x = e.x(source)
+    step, out = e.facts(source)[0], e.facts(target)
+    levels, places = np.unique(x, return_inverse=True)
+    results = []
+    with mpmath.workdps(45):
+        for level in levels:
+            known: dict[str, Any] = {source: mpmath.mpf(step.numerator) / step.denominator * int(level)}
+            for node in e.members(group):
+                operands = [
+                    None if not name else known[name] if name in known else mpmath.mpf(float(e.constants[name].item()))
+                    for name in node.input
+                ]
+                known[node.output[0]] = mp_function(node, operands)
+            results.append(rounded(known[target], out))
+    e.put(target, np.array(results, object)[places].reshape(x.shape))
+
+
+def rounded(value: Any, out: tuple[Fraction, int, int]) -> int:
+    """rhe(value / scale), saturated, from a 45-digit value; within 1e-40 of a tie is the tie."""
+    scale, low, high = out
+    if mpmath.isnan(value):
+        return 0
+    quotient = value * scale.denominator / scale.numerator
+    if quotient > high + 1 or quotient < low - 1:
+        return high if quotient > 0 else low
+    twice = mpmath.nint(quotient * 2)
+    if abs(quotient * 2 - twice) < mpmath.mpf("2e-40"):
+        return round(Fraction(int(twice), 2))
+    return int(mpmath.nint(quotient))
+
+
+# Movement, pooling.
+
+
+def reference(node: onnx.NodeProto, inputs: Mapping[str, Array]) -> list[Array]:
+    """onnx's own reference implementation of one node, data in float64."""
+    made = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in inputs.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([node], "one", made, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    results: list[Array] = ReferenceEvaluator(model).run(None, dict(inputs))
+    return results
+
+
+def movement(e: Evaluator, group: Json) -> None:
+    known: dict[str, Array] = {name: e.x(name).astype(np.float64) for name in group["inputs"]}
+    for node in e.members(group):
+        inputs = {name: known[name] if name in known else e.constants[name] for name in node.input if name}
+        if node.op_type == "Pad" and len(node.input) > 2 and node.input[2]:
+            inputs[node.input[2]] = inputs[node.input[2]].astype(np.float64)
+        if node.op_type == "Concat":
+            scale, low, high = e.facts(group["outputs"][0])
+            for name in node.input:
+                if name in e.constants:
+                    inputs[name] = np.clip(np.rint(e.constants[name].astype(np.float64) / float(scale)), low, high)
+        known.update(zip([name for name in node.output if name], reference(node, inputs), strict=True))
+    for name in group["outputs"]:
+        e.put(name, known[name])
+
+
+def reduction_axes(e: Evaluator, node: onnx.NodeProto, rank: int) -> tuple[tuple[int, ...], bool]:
+    if node.op_type == "GlobalAveragePool":
+        return tuple(range(2, rank)), True
+    axes = e.constants[node.input[1]].tolist() if len(node.input) > 1 else range(rank)
+    return tuple(axis % rank for axis in axes), bool(attribute(node, "keepdims", 1))
+
+
+def average(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    x = e.x(node.input[0])
+    if node.op_type == "AveragePool":
+        kernel = attribute(node, "kernel_shape", [])
+        ones = np.ones((x.shape[1], 1, *kernel), np.int64)
+        depthwise = onnx.NodeProto()
+        depthwise.CopyFrom(node)
+        depthwise.attribute.append(helper.make_attribute("group", x.shape[1]))
+        total, count = convolve(depthwise, x, ones), convolve(depthwise, np.ones_like(x), ones)
+        if attribute(node, "count_include_pad", 0):
+            count = np.full_like(count, math.prod(kernel))
+    else:
+        axes, keep = reduction_axes(e, node, x.ndim)
+        total = x.sum(axis=axes, keepdims=keep)
+        count = np.array(math.prod(x.shape[axis] for axis in axes))
+    m, n = ratio(e.facts(node.input[0])[0] / e.facts(target)[0], e.bits(node.input[0], target))
+    e.put(target, rhe(total.astype(object) * m, count.astype(object) * n), e.limits(group))
+
+
+def reduce(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    x = e.x(node.input[0])
+    axes, keep = reduction_axes(e, node, x.ndim)
+    function = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMin": np.min}[node.op_type]
+    value = np.asarray(function(x, axis=axes, keepdims=keep))
+    m, n = ratio(e.facts(node.input[0])[0] / e.facts(target)[0], e.bits(node.input[0], target))
+    e.put(target, rhe(value.astype(object) * m, n))
+
+
+def resize(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    inputs = {name: e.constants[name] for name in node.input[1:] if name}
+    inputs[node.input[0]] = e.x(node.input[0]).astype(np.float64)
+    (values,) = reference(node, {name: inputs[name] for name in node.input if name})
+    m, n = ratio(e.facts(node.input[0])[0] / e.facts(target)[0], e.bits(node.input[0], target))
+    fine = values * 2.0**20  # weights of scales up to 2^8 are multiples of 2^-20
+    assert np.array_equal(fine, np.rint(fine))
+    e.put(target, rhe(fine.astype(np.int64).astype(object) * m, n * 2**20))
+
+
+# Normalisation.
+
+
+def softmax(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    x, axis = e.x(node.input[0]), attribute(node, "axis", -1)
+    step, scale = e.facts(node.input[0])[0], e.facts(target)[0]
+    distance = x.max(axis=axis, keepdims=True) - x
+    levels, places = np.unique(distance, return_inverse=True)
+    with mpmath.workdps(45):
+        powers = [int(mpmath.nint(65535 * mpmath.exp(-(mpmath.mpf(step.numerator) / step.denominator) * int(d)))) for d in levels]
+    big = np.array(powers, object)[places].reshape(x.shape)
+    m, n = ratio(1 / scale, e.bits(node.input[0], target))
+    e.put(target, rhe(big * m, np.asarray(big.sum(axis=axis, keepdims=True)) * n))
+
+
+def layer_norm(e: Evaluator, group: Json) -> None:
+    node, target = e.members(group)[0], group["outputs"][0]
+    x = e.x(node.input[0]).astype(object)
+    step, low, high = e.facts(node.input[0])
+    out = float(e.facts(target)[0])
+    axes = tuple(range(attribute(node, "axis", -1) % x.ndim, x.ndim))
+    n = math.prod(x.shape[axis] for axis in axes)
+    reach, s = n * (high - low), 0
+    while n * (reach // 2**s) ** 2 >= 2**50:
+        s += 1
+    reach = reach // 2**s + (s > 0)
+    eps = max(1, round(Fraction(float(attribute(node, "epsilon", 1e-5))) * n**3 / (step**2 * 4**s)))
+    worst = n * reach**2 + eps
+    j = max(j for j in range(13) if j == 0 or worst * 4**j < 2**52)
+    gamma = e.constants[node.input[1]].astype(np.float64) * math.sqrt(n) / out
+    beta = e.constants[node.input[2]].astype(np.float64) / out if len(node.input) > 2 else np.zeros(1)
+    top = math.isqrt(worst * 4**j)
+
+    def fits(k: int) -> bool:
+        g, b = int(np.abs(np.rint(gamma * 2.0**k)).max()), int(np.abs(np.rint(beta * 2.0**k)).max())
+        return max(reach * 2**j * g + top * b, top * 2**k, worst * 4**j) < 2**52
+
+    k = max(k for k in range(13) if fits(k))
+    g, b = (np.rint(values * 2.0**k).astype(np.int64).astype(object) for values in (gamma, beta))
+    c = (n * x - x.sum(axis=axes, keepdims=True)) // 2**s
+    v = (c * c).sum(axis=axes, keepdims=True) + eps
+    r = np.vectorize(lambda value: math.isqrt(value * 4**j), otypes=[object])(v)
+    e.put(target, rhe(c * g * 2**j + b * r, r * 2**k))
+
+
+def real_group(e: Evaluator, group: Json) -> None:
+    raise NotImplementedError(f"{group['name']}: float groups are compared by tolerance, not here")
+
+
+KINDS: dict[str, Callable[[Evaluator, Json], None]] = {
+    "conv": weighted,
+    "conv_transpose": weighted,
+    "linear": weighted,
+    "matmul": matmul,
+    "table": table,
+    "add": add,
+    "multiply": multiply,
+    "divide": divide,
+    "concat": movement,
+    "movement": movement,
+    "average": average,
+    "resize": resize,
+    "reduce": reduce,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "float": real_group,
+}
