@@ -17,6 +17,35 @@ from npubake.graph.summary import FusionGroup, GraphSummary, NodeFact, TensorFac
 
 Arrays = Mapping[str, NDArray[Any]]
 
+NETWORK = """
+t (float[1,3,8,8] x) => (float[1,5] y, float[1,4,4,4] z) {
+  c1 = Conv<pads = [1,1,1,1]>(x, w1, b1)
+  r1 = Clip(c1, zero, six)
+  p = MaxPool<kernel_shape = [2,2], strides = [2,2]>(r1)
+  c2 = Conv(p, w2, b2)
+  s = Sigmoid(c2)
+  j = Concat<axis = 1>(s, p)
+  c3 = Conv(j, w3)
+  th = Tanh(c3)
+  g = GlobalAveragePool(th)
+  f = Flatten(g)
+  y = Gemm(f, w4, b4)
+  z = Relu(c3)
+}
+"""
+
+
+def constants(seed: int = 0) -> dict[str, NDArray[Any]]:
+    generator = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        return generator.normal(size=shape).astype(np.float32)
+
+    return {
+        "w1": normal(4, 3, 3, 3), "b1": normal(4), "zero": np.array(0, np.float32), "six": np.array(6, np.float32),
+        "w2": normal(4, 4, 1, 1), "b2": normal(4), "w3": normal(4, 8, 1, 1), "w4": normal(4, 5), "b4": normal(5),
+    }  # fmt: skip
+
 
 def counted(values: NDArray[np.float32]) -> TensorStatistics:
     """Statistics of ``values``: bit patterns shifted right by 18, counted."""

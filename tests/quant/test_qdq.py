@@ -16,10 +16,9 @@ from npubake.graph.summary import GraphSummary
 from npubake.quant.assign import Assignment, Subject, assign
 from npubake.quant.operands import ModelFacts
 from npubake.quant.parameters import LIMITS, TensorParameters
-from npubake.quant.qdq import CalibratedModel, calibrated_model
+from npubake.quant.qdq import CalibratedModel, _check_types, calibrated_model
 from npubake.quant.request import parse_request
-from tests.quant.graphs import Arrays, all_values, observed, parsed, session, sqnr
-from tests.quant.test_assign import NETWORK, constants
+from tests.quant.graphs import NETWORK, Arrays, all_values, constants, observed, parsed, session, sqnr
 
 LANES = ["a8w8", "a16w8", "fp16_a8w8", "fp16"]
 MODEL, SUMMARY = parsed(NETWORK, constants())
@@ -238,3 +237,25 @@ def test_an_older_operator_set_is_refused() -> None:
     with pytest.raises(StageError) as caught:
         calibrated_model(old, SUMMARY, FACTS, assignment.parameters)
     assert "17" in caught.value.faults[0].what
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_an_output_that_others_read_is_seen_alike_by_all(lane: str) -> None:
+    text = "t (float[1,16] x) => (float[1,16] r, float[1,16] y) { r = Relu(x) y = Exp(r) }"
+    feeds = {"x": np.linspace(-1, 2, 16, dtype=np.float32).reshape(1, 16)}
+    _, model, made = small(text, {}, feeds, lane)
+    onnx.checker.check_model(made.model, full_check=True)
+    old, new = all_values(model, feeds), all_values(made.model, feeds)
+    reads = {node.name: list(node.input) for node in made.model.graph.node}
+    np.testing.assert_array_equal(new[reads["node_y"][0]], new["r"])
+    assert sqnr(old["r"], new["r"]) > 40
+    assert not np.array_equal(old["r"], new["r"])
+
+
+def test_a_type_that_was_decided_and_not_emitted_is_noticed() -> None:
+    _, made = quantised("a8w8")
+    other, _ = quantised("a16w8")
+    codes = {name: f"{name}/quantized" for name in other.parameters.tensors}
+    with pytest.raises(StageError) as caught:
+        _check_types(made.model, codes, other.parameters)
+    assert {fault.where for fault in caught.value.faults} == set(other.parameters.tensors)

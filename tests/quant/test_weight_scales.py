@@ -12,7 +12,7 @@ from npubake.quant.operands import WeightedOperand
 from npubake.quant.parameters import TensorParameters
 from npubake.quant.ranges import Range
 from npubake.quant.weight_scales import bias_scales, integer_bias, weight_parameters
-from npubake.quant.weights import channel_weights, quantize_weights
+from npubake.quant.weights import ChannelWeights, Granularity, channel_weights, quantize_weights
 
 UINT8 = tensor_parameters(Range(low=-1.0, high=3.0), "uint8", asymmetric=True)
 INT16 = tensor_parameters(Range(low=-1.0, high=1.0), "int16", asymmetric=True)
@@ -23,9 +23,8 @@ def operand(weights: NDArray[np.float32], bias: NDArray[np.float32] | None, axis
     return WeightedOperand(node="n", initializer="w", axis=axis, weights=weights, bias=bias)
 
 
-def extremes(item: WeightedOperand, shared: bool = False):  # type: ignore[no-untyped-def]
-    granularity = "per_tensor" if shared else "per_channel"
-    return channel_weights(item.weights, item.axis, item.channel_bias(), granularity)  # type: ignore[arg-type]
+def extremes(item: WeightedOperand, granularity: Granularity = "per_channel") -> ChannelWeights:
+    return channel_weights(item.weights, item.axis, item.channel_bias(), granularity)
 
 
 def largest_sum(item: WeightedOperand, scales: NDArray[np.float64], source: TensorParameters) -> int:
@@ -68,7 +67,7 @@ def test_an_accumulator_that_leaves_has_scales_absmax_over_127() -> None:
 def test_per_tensor_gives_equal_scales() -> None:
     item = operand(np.array([[1, -2], [0.5, 0.25]], np.float32), None)
     for target in (OUTPUT, None):
-        made, _ = weight_parameters(item, extremes(item, shared=True), UINT8, target)
+        made, _ = weight_parameters(item, extremes(item, "per_tensor"), UINT8, target)
         assert len(set(made.scales)) == 1
 
 

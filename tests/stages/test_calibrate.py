@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +154,24 @@ def test_the_same_bytes_for_any_thread_count(classifier: Observed, tmp_path: Pat
     second = classifier.calibrate(tmp_path / "two", params("fp16_a8w8"), threads=2)
     for port in first:
         assert first[port].read_bytes() == second[port].read_bytes()
+
+
+def test_the_same_bytes_for_any_hash_seed(classifier: Observed, tmp_path: Path) -> None:
+    """Sets of names are in play; their order must not reach a file."""
+    override = {"match": {"op_types": ["Add"]}, "set": {"activation": "int16"}}
+    ours = classifier.calibrate(tmp_path / "here", params("fp16_a8w8", layer_overrides=[override]))
+    script = (
+        "import sys, json; from pathlib import Path; from tests.stages.test_calibrate import Observed, params\n"
+        "item = Observed(folder=Path(sys.argv[1]), validation=[], calibration=[])\n"
+        "item.calibrate(Path(sys.argv[2]), params('fp16_a8w8', layer_overrides=[json.loads(sys.argv[3])]))"
+    )
+    for seed in ("1", "2"):
+        out = tmp_path / seed
+        command = [sys.executable, "-c", script, str(classifier.folder), str(out), json.dumps(override)]
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(command, check=True, env=environment, cwd=ROOT)
+        for path in ours.values():
+            assert (out / path.name).read_bytes() == path.read_bytes()
 
 
 def test_an_override_that_matches_nothing_is_refused(classifier: Observed, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from npubake.errors import BuildError, Fault, RecipeError
 from npubake.quant.lanes import Lane, parse_lane
 from npubake.quant.parameters import Precision
 from npubake.quant.ranges import Range
-from npubake.quant.thresholds import METHODS, Threshold
+from npubake.quant.thresholds import METHODS, MethodName, Threshold
 from npubake.quant.weights import Granularity
 
 _PRECISIONS: tuple[str, ...] = get_args(Precision)
@@ -83,7 +83,7 @@ def parse_request(params: Mapping[str, Any]) -> Request:
     )
 
 
-def _known_method(name: str) -> Any:
+def _known_method(name: str) -> MethodName:
     return METHODS[METHODS.index(name)]
 
 

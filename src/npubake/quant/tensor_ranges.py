@@ -37,8 +37,8 @@ def tensor_thresholds(
     """How the range of each quantisable tensor is chosen. matched: group names of each override, in order.
 
     Graph inputs keep everything seen. Declared and fixed ranges keep both their ends, whatever is asked of measured
-    ones: a picture in 0..1 keeps its 256 codes. An override reaches the outputs of its groups, and the inputs too where a
-    group moves values (they share one range). The later override wins.
+    ones: a picture in 0..1 keeps its 256 codes. An override reaches the outputs of its groups, and the inputs too where
+    a group moves values (they share one range). The later override wins.
     """
     makers = summary.producer_group()
     chosen = dict.fromkeys(summary.quantisable(), request.threshold)
