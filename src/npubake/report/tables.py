@@ -1,0 +1,127 @@
+"""Report room: the tables that end a build. Plain data in, text out; ``cli`` alone prints.
+
+Columns are as wide as their widest cell; numbers stand at the right. Colour is the command line's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+_UNITS = {"cosine": "", "sqnr_db": " dB", "drop": "", "max_abs": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """rows: cells as text; align: ``<`` or ``>`` a column."""
+
+    title: str
+    columns: tuple[str, ...]
+    align: tuple[Literal["<", ">"], ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def text(self) -> str:
+        """Plain text with two spaces between columns, no trailing blanks; '' where there are no rows."""
+        if not self.rows:
+            return ""
+        lines = [self.columns, *self.rows]
+        widths = [max(len(line[index]) for line in lines) for index in range(len(self.columns))]
+        cells = [
+            "  ".join(
+                f"{cell:{side}{width}}" for cell, side, width in zip(line, self.align, widths, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        rule = "  ".join("-" * width for width in widths)
+        return "\n".join([self.title, cells[0], rule, *cells[1:]])
+
+
+def stage_table(tasks: Sequence[Mapping[str, Any]], target: str) -> Table:
+    """Every task of a target: role, outcome, seconds (of this build)."""
+    rows = [
+        (str(task["role"]), str(task["outcome"]), f"{task['seconds']:.2f} s")
+        for task in tasks
+        if target in task["targets"]
+    ]
+    return Table(title="Stages", columns=("stage", "outcome", "time"), align=("<", "<", ">"), rows=tuple(rows))
+
+
+def gate_table(gates: Iterable[Mapping[str, Any]]) -> Table:
+    """Every check: boundary, output, figure, threshold, verdict. A gate that failed before it could judge shows why."""
+    rows = []
+    for gate in gates:
+        if "figure" not in gate:
+            rows.append((str(gate["boundary"]), "", str(gate.get("what", "")), "", "FAILED"))
+            continue
+        unit = _UNITS.get(gate["figure"], "")
+        value = "NaN" if gate["value"] is None else f"{gate['value']:.6g}{unit}"
+        sign = "<=" if gate["figure"] in ("drop", "max_abs") else ">="
+        verdict = "passed" if gate["passed"] else "FAILED"
+        if gate.get("warning"):
+            verdict += f" ({gate['warning']})"
+        rows.append(
+            (
+                str(gate["boundary"]),
+                str(gate["output"]),
+                f"{gate['figure']} {value}",
+                f"{sign} {gate['threshold']:g}{unit}",
+                verdict,
+            )
+        )
+    columns = ("boundary", "output", "figure", "threshold", "verdict")
+    return Table(title="Gates", columns=columns, align=("<", "<", "<", "<", "<"), rows=tuple(rows))
+
+
+def metric_table(metrics: Mapping[str, Any]) -> Table:
+    """The product metric, float beside quantised, and what only a board can tell."""
+    rows = []
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            before, after = value.get("float"), value.get("quantized")
+            shown = ["" if number is None else f"{number:.4f}" for number in (before, after)]
+            drop = "" if before is None or after is None else f"{before - after:+.4f}"
+            rows.append((name, shown[0], shown[1], drop))
+        else:
+            rows.append((name, "", str(value), ""))
+    columns = ("metric", "float", "quantised", "drop")
+    return Table(title="Metrics", columns=columns, align=("<", ">", ">", ">"), rows=tuple(rows))
+
+
+def artifact_table(artifacts: Iterable[Mapping[str, Any]]) -> Table:
+    """Published files: path and size."""
+    rows = [(str(entry["path"]), size_text(int(entry["bytes"]))) for entry in artifacts]
+    return Table(title="Artifacts", columns=("file", "size"), align=("<", ">"), rows=tuple(rows))
+
+
+def build_text(summary: Mapping[str, Any]) -> str:
+    """All tables of every target of a build's summary (the object of ``build --json``)."""
+    parts = []
+    for name, target in summary["targets"].items():
+        tables = (
+            stage_table(summary["tasks"], name),
+            gate_table(target["gates"]),
+            metric_table(target["metrics"]),
+            artifact_table(target["artifacts"]),
+        )
+        parts.append("\n\n".join([_heading(name, target), *(text for table in tables if (text := table.text()))]))
+    return "\n\n\n".join(parts)
+
+
+def _heading(name: str, target: Mapping[str, Any]) -> str:
+    lane = f"lane {target['lane']} (from the {target['lane_decided_by']})"
+    line = f"{name}: platform {target['platform']}, toolchain {target['toolchain']}, {lane}"
+    return line if target["deployable"] else f"{line}\nNOT RELEASABLE: a trial, or calibrated for purpose smoke"
+
+
+def size_text(count: int) -> str:
+    """Bytes in binary units, three significant digits: 1536 -> ``1.50 KiB``."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    if unit == "B":
+        return f"{count} B"
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f} {unit}"

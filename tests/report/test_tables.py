@@ -1,0 +1,75 @@
+"""The tables, letter by letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npubake.report.tables import build_text, gate_table, metric_table, size_text, stage_table
+
+TASKS: list[dict[str, Any]] = [
+    {"role": "import", "outcome": "ran", "seconds": 0.314, "targets": ["a", "b"]},
+    {"role": "measure quantized", "outcome": "restored", "seconds": 12.0, "targets": ["a"]},
+    {"role": "compile", "outcome": "ran", "seconds": 1.0, "targets": ["b"]},
+]
+GATES: list[dict[str, Any]] = [
+    {"boundary": "optimized", "output": "logits", "figure": "cosine", "value": 0.99999912, "threshold": 0.9999,
+     "passed": True, "warning": ""},
+    {"boundary": "quantized", "output": "logits", "figure": "sqnr_db", "value": 17.25, "threshold": 20.0,
+     "passed": False, "warning": ""},
+    {"boundary": "product", "output": "top1", "figure": "drop", "value": 0.004, "threshold": 0.01, "passed": True,
+     "warning": "the interval is wide"},
+    {"boundary": "ptq", "output": "x", "figure": "cosine", "value": None, "threshold": 0.9, "passed": False},
+    {"boundary": "calibrated", "passed": False, "what": "no figures", "hint": "look"},
+]  # fmt: skip
+
+
+def test_stages() -> None:
+    assert stage_table(TASKS, "a").text() == (
+        "Stages\n"
+        "stage              outcome      time\n"
+        "-----------------  --------  -------\n"
+        "import             ran        0.31 s\n"
+        "measure quantized  restored  12.00 s"
+    )
+    assert stage_table(TASKS, "c").text() == ""
+
+
+def test_gates() -> None:
+    assert gate_table(GATES).text() == (
+        "Gates\n"
+        "boundary    output  figure            threshold  verdict\n"
+        "----------  ------  ----------------  ---------  -----------------------------\n"
+        "optimized   logits  cosine 0.999999   >= 0.9999  passed\n"
+        "quantized   logits  sqnr_db 17.25 dB  >= 20 dB   FAILED\n"
+        "product     top1    drop 0.004        <= 0.01    passed (the interval is wide)\n"
+        "ptq         x       cosine NaN        >= 0.9     FAILED\n"
+        "calibrated          no figures                   FAILED"
+    )
+
+
+def test_metrics() -> None:
+    text = metric_table({"coco_map": {"float": 0.91, "quantized": 0.9012}, "fps": "unmeasured"}).text()
+    assert text.splitlines()[3:] == ["coco_map  0.9100      0.9012  +0.0088", "fps               unmeasured"]
+    assert "0.5000" in metric_table({"top1": {"quantized": 0.5}}).text()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (97026, "94.8 KiB"), (2**29, "512 MiB"), (2**40, "1024 GiB")],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size_text(count) == text
+
+
+def test_whole_text() -> None:
+    target = {
+        "gates": GATES, "metrics": {"fps": "unmeasured"}, "artifacts": [{"path": "build/a/a.bundle", "bytes": 2048}],
+        "platform": "j6e", "toolchain": "reference", "lane": "a8w8", "lane_decided_by": "platform", "deployable": True,
+    }  # fmt: skip
+    text = build_text({"targets": {"a": target, "b": {**target, "deployable": False}}, "tasks": TASKS})
+    assert text.startswith("a: platform j6e, toolchain reference, lane a8w8 (from the platform)\n\nStages\n")
+    assert "build/a/a.bundle  2.00 KiB" in text
+    assert text.count("NOT RELEASABLE") == 1
+    assert not any(line != line.rstrip() for line in text.splitlines())
