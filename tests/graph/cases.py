@@ -139,7 +139,7 @@ def _shapes() -> onnx.ModelProto:
     return build(
         "float[1,6,4,4] x => float[1,2,3,16] y",
         "s = Shape(x) n = Gather(s, zero) c = Gather(s, one) h = Div(c, two) k = Concat<axis=0>(n, two, h, rest)"
-        " r = Reshape(x, k) t = Mul(r, e) y = Add(t, f) e = Exp(base) f = MatMul(left, right)",
+        " e = Exp(base) f = MatMul(left, right) r = Reshape(x, k) t = Mul(r, e) y = Add(t, f)",
         zero=integers(0), one=integers(1), two=integers(2), rest=integers(-1), base=normal(1, 16),
         left=normal(3, 5), right=normal(5, 16),
     )  # fmt: skip

@@ -36,7 +36,7 @@ class Match:
 
 
 def find_groups(model: onnx.ModelProto) -> tuple[FusionGroup, ...]:
-    """Every node of ``model`` in exactly one group, groups in topological order."""
+    """Every node of ``model`` (sorted, none unused) in exactly one group, groups in topological order."""
     editor = GraphEditor(model)
     position = {node.name: index for index, node in enumerate(editor.nodes)}
     taken: set[str] = set()
