@@ -6,64 +6,19 @@ imported; everything else goes through the plan, and the store decides.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from npubake.pipeline import settled
+from npubake.request import Outcome, Request
 
 if TYPE_CHECKING:
+    from npubake.outcome import Outcome
     from npubake.pipeline.freshness import Probe
     from npubake.pipeline.runrecord import Listener, RunRecord
     from npubake.pipeline.task import Task
     from npubake.preparation import Prepared
-
-Policy = Literal["plain", "update", "locked"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is asked for. names: recipe or target names, none for all; until: a stage, '' for all; threads: 0 for all
-    cores; jobs: tasks at once.
-    """
-
-    names: tuple[str, ...] = ()
-    toolchain: str | None = None
-    until: str = ""
-    fast: bool = False
-    policy: Policy = "plain"
-    keep_going: bool = False
-    jobs: int = 1
-    threads: int = 0
-
-    def identity(self) -> dict[str, Any]:
-        """What decides whether it is settled; how many cores work on it does not."""
-        return {
-            "names": list(self.names),
-            "toolchain": self.toolchain,
-            "until": self.until,
-            "fast": self.fast,
-            "locked": self.policy == "locked",
-            "store": os.environ.get("NPUBAKE_STORE", ""),
-        }
-
-    @property
-    def workers(self) -> int:
-        """Threads of one task."""
-        return self.threads or len(os.sched_getaffinity(0))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """summary: the JSON object of ``build --json`` (with what tables need besides); faults: of failed tasks."""
-
-    summary: Mapping[str, Any]
-    exit_code: int = 0
-    faults: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
-    settled: bool = False
 
 
 def build(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
@@ -80,9 +35,9 @@ def build(root: Path, request: Request, listener: Listener | None = None) -> Out
 
 def check(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
     """Only what finds refusals without inference: ``import``, ``optimize`` and ``check`` of every target."""
+    from npubake.outcome import outcome
     from npubake.pipeline.scheduler import execute
     from npubake.preparation import prepare
-    from npubake.outcome import outcome
 
     prepared = prepare(root, request)
     first = _checked_first(prepared.tasks)
@@ -101,9 +56,10 @@ def assess(root: Path, request: Request) -> tuple[Prepared, tuple[Probe, ...]]:
 
 def finish(prepared: Prepared, request: Request, record: RunRecord) -> Outcome:
     """Write the manifests of the targets that are whole, note that the request is settled, and sum up."""
-    from npubake.outcome import outcome, write_manifests
+    from npubake.manifests import write_manifests
+    from npubake.outcome import outcome
 
-    manifests = [] if request.until else write_manifests(prepared, record)
+    manifests = write_manifests(prepared, record)
     result = outcome(prepared, record)
     if result.exit_code == 0:
         for path in manifests:
@@ -119,7 +75,7 @@ def _run(prepared: Prepared, request: Request, listener: Listener | None) -> Run
 
     project, tasks = prepared.project, prepared.tasks
     first = _checked_first(tasks)
-    if len({task for task in first if task.stage.name == "check"}) > 1:
+    if sum(task.stage.name == "check" for task in first) > 1:
         record = execute(project, first, threads=request.workers, keep_going=True, listener=listener)
         if record.failures:
             return record

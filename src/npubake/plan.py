@@ -312,7 +312,7 @@ def _calibrate_params(subject: Subject) -> dict[str, Any]:
 
 
 def _quantize_params(subject: Subject) -> dict[str, Any]:
-    preset, remove = subject.preprocessing, subject.target.recipe.remove
+    preset = subject.preprocessing
     linear = _stated(
         channels=(preset.channels, "rgb"),
         mean=None if preset.mean is None else list(preset.mean),
@@ -327,7 +327,7 @@ def _quantize_params(subject: Subject) -> dict[str, Any]:
     return _stated(
         tail=(subject.target.platform.tail.value, "float32"),
         runtime_input=runtime,
-        remove=_stated(inputs=list(remove.inputs) or None, outputs=list(remove.outputs) or None),
+        remove=_removed(subject),
     )
 
 
@@ -336,17 +336,21 @@ def _check_params(subject: Subject) -> dict[str, Any]:
     recipe, target = subject.target.recipe, subject.target
     options = target.options
     return _stated(
-        layer_overrides=_overrides(subject) or None,
         lane=target.lane.value,
         platform={"name": target.platform.name, **target.platform.values("precisions", "max_l2m_bytes")},
+        options=_stated(max_l2m_bytes=options.max_l2m_bytes, output_no_padding=(options.output_no_padding, False)),
+        inputs={name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items()},
         runtime_input={
             name: _stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
         },
-        inputs=sorted(recipe.model.inputs) or None,
-        remove=_stated(inputs=list(recipe.remove.inputs) or None, outputs=list(recipe.remove.outputs) or None),
+        layer_overrides=_overrides(subject) or None,
+        remove=_removed(subject),
+        metric={"name": recipe.metric.name} if recipe.metric else None,
         min_samples=FAST_EXAMPLES if subject.fast else recipe.calibration.samples,
         purpose=(recipe.calibration.purpose, "release"),
-        metric=recipe.metric.name if recipe.metric else None,
-        max_l2m_bytes=options.max_l2m_bytes,
-        output_no_padding=(options.output_no_padding, False),
     )
+
+
+def _removed(subject: Subject) -> dict[str, Any]:
+    remove = subject.target.recipe.remove
+    return _stated(inputs=list(remove.inputs) or None, outputs=list(remove.outputs) or None)

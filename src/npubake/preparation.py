@@ -25,7 +25,7 @@ from npubake.recipe.targets import Target, load_project, resolve
 from npubake.stages import STAGES
 
 if TYPE_CHECKING:
-    from npubake.build import Request
+    from npubake.request import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ preprocess:
   channels: gray
   resize: {kind: resize_exact, size: [28, 28]}
   scale: {divide_by: 255}
-  input_dtype: uint8
 runtime_input:
   image: {type: gray}
 calibration:

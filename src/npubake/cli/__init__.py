@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 from collections.abc import Sequence
 
 from npubake.errors import BuildError
+
+# The command that argparse chose -> the module of this room that has the function of that name.
+COMMANDS = {
+    "build": "commands",
+    "check": "commands",
+    "plan": "commands",
+    "explain": "commands",
+    "status": "commands",
+    "list": "listings",
+    "doctor": "listings",
+    "new": "artifacts",
+    "run": "artifacts",
+    "verify": "artifacts",
+    "cache_info": "cache",
+    "cache_gc": "cache",
+    "cache_fsck": "cache",
+    "completion": "completion",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,9 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     arguments = build_parser().parse_args(argv)
     try:
-        from npubake.cli import commands
-
-        code: int = getattr(commands, arguments.run)(arguments)
+        module = importlib.import_module(f"npubake.cli.{COMMANDS[arguments.run]}")
+        code: int = getattr(module, f"run_{arguments.run}")(arguments)
         sys.stdout.flush()
         return code
     except BuildError as error:

@@ -29,7 +29,7 @@ from npubake.pipeline.task import Task
 
 __all__ = ["NothingDB", "Planned", "Planner", "RecipeLoader"]
 
-PLANNER = "npubake.build:doit_planner"
+PLANNER = "npubake.cli.doit_door:planner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,213 @@
+"""Command line room: one function a command: arguments -> one call -> print -> exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from npubake.cli import root
+from npubake.errors import Fault, UsageError
+from npubake.request import Outcome, Request
+
+WORK_TO_DO = 3
+
+
+def run_build(arguments: argparse.Namespace) -> int:
+    """``npubake build``."""
+    from npubake.build import build
+
+    place = root.find(arguments.directory)
+    request = request_of(arguments)
+    settled = _settled(place, request)
+    if settled is not None:
+        return _show_outcome(Outcome(summary=settled, settled=True), arguments)
+    from npubake.cli.progress import listener
+
+    with listener(quiet=arguments.quiet) as shown:
+        return _show_outcome(build(place, request, shown), arguments)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """``npubake check``."""
+    from npubake.build import check
+    from npubake.cli.progress import listener
+
+    place = root.find(arguments.directory)
+    with listener(quiet=True) as shown:
+        outcome = check(place, request_of(arguments), shown)
+    if arguments.json:
+        _print_json({**outcome.summary, "faults": [_fault(fault) for fault in outcome.faults]})
+    elif outcome.exit_code == 0:
+        names = ", ".join(outcome.summary["targets"])
+        print(f"{names}: nothing to refuse")
+    return _tell(outcome)
+
+
+def _settled(place: Path, request: Request) -> Any:
+    if request.policy == "update":
+        return None
+    from npubake.pipeline import settled
+
+    return settled.check(place, request.identity())
+
+
+def _show_outcome(outcome: Outcome, arguments: argparse.Namespace) -> int:
+    from npubake.report.tables import build_text
+
+    if arguments.json:
+        _print_json({**outcome.summary, "faults": [_fault(fault) for fault in outcome.faults]})
+    else:
+        print(build_text(outcome.summary))
+    return _tell(outcome)
+
+
+def _tell(outcome: Outcome) -> int:
+    """Warnings and faults on standard error; the exit code."""
+    for warning in outcome.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for fault in outcome.faults:
+        print(fault, file=sys.stderr)
+    return outcome.exit_code
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    """``npubake plan``."""
+    from npubake.build import assess
+    from npubake.cli.text import plan_text
+
+    prepared, probes = assess(root.find(arguments.directory), request_of(arguments))
+    if arguments.graph:
+        from npubake.pipeline.graph import to_dot, to_mermaid
+
+        print((to_mermaid if arguments.graph == "mermaid" else to_dot)(prepared.tasks), end="")
+        return 0
+    tasks = [
+        {
+            "task": probe.task.id,
+            "stage": probe.task.stage.name,
+            "role": probe.task.name,
+            "key": probe.key,
+            "outcome": probe.outcome,
+            "reasons": list(probe.reasons),
+            "targets": list(probe.task.targets),
+        }
+        for probe in probes
+    ]
+    targets = {
+        subject.name: {
+            "platform": subject.target.platform.name,
+            "toolchain": subject.target.toolchain,
+            "lane": subject.target.lane.value,
+            "lane_decided_by": subject.target.lane.decided_by,
+        }
+        for subject in prepared.subjects
+    }
+    if arguments.json:
+        _print_json({"targets": targets, "tasks": tasks, "warnings": list(prepared.warnings)})
+    else:
+        print(plan_text(targets, tasks))
+        for warning in prepared.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+    pending = any(task["outcome"] != "reuse" for task in tasks)
+    return WORK_TO_DO if arguments.check and pending else 0
+
+
+def run_explain(arguments: argparse.Namespace) -> int:
+    """``npubake explain``."""
+    from npubake.build import assess
+
+    _, probes = assess(root.find(arguments.directory), request_of(arguments))
+    wanted = [
+        probe
+        for probe in probes
+        if probe.outcome != "reuse" and arguments.stage in (None, probe.task.stage.name, probe.task.name)
+    ]
+    if arguments.json:
+        rows = [
+            {"task": p.task.id, "stage": p.task.stage.name, "outcome": p.outcome, "reasons": list(p.reasons)}
+            for p in wanted
+        ]
+        _print_json({"tasks": rows})
+        return 0
+    for probe in wanted:
+        print(f"{probe.task.name} ({', '.join(probe.task.targets)}): {probe.outcome}")
+        for reason in probe.reasons:
+            print(f"    {reason}")
+    if not wanted:
+        print("nothing to explain: everything is up to date")
+    return 0
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    """``npubake status``."""
+    from npubake.build import assess
+    from npubake.cli.text import status_text
+
+    place = root.find(arguments.directory)
+    prepared, probes = assess(place, request_of(arguments))
+    rows = {}
+    for subject in prepared.subjects:
+        mine = [probe for probe in probes if subject.name in probe.task.targets]
+        manifest = place / "build" / subject.name / "manifest.json"
+        rows[subject.name] = {
+            "current": manifest.is_file() and all(probe.outcome == "reuse" for probe in mine),
+            "to_run": [probe.task.name for probe in mine if probe.outcome in ("run", "unknown")],
+            "to_restore": [probe.task.name for probe in mine if probe.outcome == "restore"],
+            "manifest": f"build/{subject.name}/manifest.json" if manifest.is_file() else None,
+            "gates": json.loads(manifest.read_text()).get("reproducible", {}).get("gates", [])
+            if manifest.is_file()
+            else [],
+        }
+    if arguments.json:
+        _print_json({"targets": rows})
+    else:
+        print(status_text(rows))
+    return 0
+
+
+def request_of(arguments: argparse.Namespace) -> Request:
+    """The request in the words of the command line; ``recipe=NAME`` is a name too, other variables are refused."""
+    policy = "plain"
+    if getattr(arguments, "locked", False):
+        policy = "locked"
+    elif getattr(arguments, "update_lock", False):
+        policy = "update"
+    return Request(
+        names=names_of(arguments.names),
+        toolchain=arguments.toolchain,
+        until=getattr(arguments, "until", None) or "",
+        fast=arguments.fast,
+        policy=policy,  # type: ignore[arg-type]
+        keep_going=getattr(arguments, "keep_going", False),
+        jobs=getattr(arguments, "jobs", 1),
+        threads=getattr(arguments, "threads", 0),
+    )
+
+
+def names_of(words: Sequence[str]) -> tuple[str, ...]:
+    """``recipe=a,b`` and ``a,b`` alike. Raises UsageError for another variable, or an empty name."""
+    names: list[str] = []
+    for word in words:
+        variable, separator, value = word.partition("=")
+        if separator and variable != "recipe":
+            raise UsageError(
+                Fault(what=f"unknown variable {variable!r}", where=word, hint=f"Did you mean recipe={value}?")
+            )
+        found = [name.strip() for name in (value if separator else word).split(",")]
+        if not all(found):
+            hint = "Is a shell variable unset? Leave the argument out to mean all recipes."
+            raise UsageError(Fault(what="an empty recipe name", where=repr(word), hint=hint))
+        names += found
+    return tuple(dict.fromkeys(names))
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, allow_nan=False))
+
+
+def _fault(fault: Fault) -> dict[str, str]:
+    return {"what": fault.what, "where": fault.where, "path": fault.path, "hint": fault.hint}

@@ -1,0 +1,50 @@
+"""Command line room: what doit's own command line asks for tasks, and the text it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from npubake.build import finish
+from npubake.cli.progress import listener
+from npubake.pipeline import settled
+from npubake.pipeline.doit_loader import Planned
+from npubake.pipeline.project import Project
+from npubake.pipeline.runrecord import RunRecord
+from npubake.report.tables import build_text
+from npubake.request import Outcome, Request
+
+
+class DoitDoor:
+    """``pipeline.doit_loader.Planner``: ``doit build recipe=NAME`` at the root of a project."""
+
+    variables = ("recipe", "toolchain")
+
+    def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned:
+        """The plan of ``recipe=`` (of all recipes without it); ``settled`` where there is nothing to do."""
+        names = tuple(name.strip() for name in variables["recipe"].split(",")) if "recipe" in variables else ()
+        request = Request(names=names, toolchain=variables.get("toolchain"))
+        known = settled.check(root, request.identity()) if build else None
+        if known is not None:
+            return Planned(project=Project(root), settled=build_text(known))
+        return _planned(root, request, write_lock=build)
+
+
+def _planned(root: Path, request: Request, *, write_lock: bool) -> Planned:
+    from npubake.preparation import prepare
+
+    prepared = prepare(root, request, write_lock=write_lock)
+
+    def end(record: RunRecord) -> str:
+        return _text(finish(prepared, request, record))
+
+    shown = listener(quiet=False, bars=False)
+    return Planned(project=prepared.project, tasks=prepared.tasks, finish=end, listener=shown, threads=request.workers)
+
+
+def _text(outcome: Outcome) -> str:
+    lines = [build_text(outcome.summary), *(f"warning: {warning}" for warning in outcome.warnings)]
+    return "\n".join([*lines, *map(str, outcome.faults)])
+
+
+planner = DoitDoor()

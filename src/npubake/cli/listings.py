@@ -1,0 +1,141 @@
+"""Command line room: ``list`` and ``doctor``, what there is and what works here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from npubake.cli import root
+from npubake.cli.text import table
+
+KINDS = ("recipes", "platforms", "presets", "toolchains")
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """``npubake list``."""
+    wanted = arguments.what or KINDS
+    found = {kind: _LISTS[kind](arguments.directory) for kind in wanted}
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    for kind, rows in found.items():
+        print(f"{kind}:")
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        print(table([[str(row.get(column, "")) for column in columns] for row in rows], columns))
+    return 0
+
+
+def _recipes(directory: str) -> list[dict[str, Any]]:
+    from npubake.recipe.targets import load_project
+
+    project = load_project(root.find(directory))
+    rows: list[dict[str, Any]] = []
+    for name, recipe in project.recipes.items():
+        targets = [target.name for target in project.targets.values() if target.recipe.name == name]
+        rows.append({"name": name, "targets": " ".join(targets), "description": recipe.description})
+    rows += [{"name": name, "targets": "cannot be read", "description": str(error.faults[0])}
+             for name, error in project.broken.items()]  # fmt: skip
+    return rows
+
+
+def _platforms(directory: str) -> list[dict[str, Any]]:
+    from npubake.platforms import load_platforms
+
+    return [
+        {
+            "name": platform.name,
+            "title": platform.title,
+            "march": platform.march.value or "",
+            "lane": platform.lane.value,
+            "tail": platform.tail.value,
+            "nv12_stride_bytes": platform.nv12_stride_bytes.value,
+            "tensor_unit_bytes": platform.tensor_unit_bytes.value,
+            "toolchains": " ".join(platform.toolchains),
+        }
+        for platform in load_platforms(_project_or_here(directory)).values()
+    ]
+
+
+def _project_or_here(directory: str) -> Path:
+    from npubake.errors import UsageError
+
+    try:
+        return root.find(directory)
+    except UsageError:
+        return Path(directory)  # outside a project the shipped platforms are listed
+
+
+def _presets(_: str) -> list[dict[str, Any]]:
+    from npubake.recipe.presets import PRESETS
+
+    rows = []
+    for name, preset in PRESETS.items():
+        resize, crop = preset.resize, preset.crop
+        size = (
+            f"{resize.kind} {resize.size[0]}x{resize.size[1]} {resize.interpolation} {resize.backend}" if resize else ""
+        )
+        steps = [size, f"crop {crop[0]}x{crop[1]}" if crop else ""]
+        rows.append(
+            {
+                "name": name,
+                "version": preset.version,
+                "calibration data": f"{preset.channels or 'prepared tensors'} {preset.input_dtype}",
+                "preprocessing": ", ".join(filter(None, steps)) or "none",
+            }
+        )
+    return rows
+
+
+def _toolchains(_: str) -> list[dict[str, Any]]:
+    from npubake.toolchains import probe_all
+
+    return [
+        {"name": p.name, "usable": "yes" if p.usable else "no", "version": p.version, "why": p.why} for p in probe_all()
+    ]
+
+
+_LISTS = {"recipes": _recipes, "platforms": _platforms, "presets": _presets, "toolchains": _toolchains}
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """``npubake doctor``: versions, CPU features, toolchains; 1 where a needed package is missing."""
+    from npubake import __version__
+    from npubake.pipeline.machine import machine
+    from npubake.pipeline.tools import InstalledTools
+    from npubake.stages import STAGES
+    from npubake.toolchains import probe_all
+
+    tools = InstalledTools()
+    names = sorted(
+        {name for stage in STAGES.values() for name in stage.tools} | {"doit", "networkx", "pyyaml", "jsonschema"}
+    )
+    versions = {name: found.version if (found := tools.find(name)) else None for name in names}
+    facts = machine()
+    probes = probe_all()
+    missing = [name for name, version in versions.items() if version is None]
+    if arguments.json:
+        toolchains = {p.name: {"usable": p.usable, "version": p.version, "why": p.why, "hint": p.hint} for p in probes}
+        report = {"npubake": __version__, "tools": versions, "machine": facts, "toolchains": toolchains}
+        print(json.dumps(report, indent=1))
+        return 1 if missing else 0
+    print(f"npubake {__version__}, Python {facts['python']}, {facts['system']}")
+    print(f"{facts['cpus']} CPUs: {facts['cpu']} ({', '.join(map(str, _features(facts)))})")
+    print(
+        table(
+            [[name, version or "MISSING: pip install " + name] for name, version in versions.items()],
+            ["package", "version"],
+        )
+    )
+    rows = [
+        [p.name, "usable" if p.usable else "not usable", p.version, f"{p.why}. {p.hint}" if p.why else ""]
+        for p in probes
+    ]
+    print(table(rows, ["toolchain", "", "version", "why"]))
+    return 1 if missing else 0
+
+
+def _features(facts: dict[str, object]) -> list[str]:
+    features = facts["features"]
+    return features if isinstance(features, list) else []

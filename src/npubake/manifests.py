@@ -1,0 +1,139 @@
+"""The manifest of each whole target, written beside its artifacts from what the build did. Reads the store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from npubake import toolchains
+from npubake.outcome import metrics, read_json, target_summary
+from npubake.pipeline.files import write_atomic
+from npubake.pipeline.machine import machine
+from npubake.pipeline.runrecord import RunRecord, TaskResult
+from npubake.plan import Subject
+from npubake.preparation import Prepared
+from npubake.recipe.lock import lock_path
+from npubake.report import manifest as form
+
+
+def write_manifests(prepared: Prepared, record: RunRecord) -> list[Path]:
+    """Write ``build/<target>/manifest.json`` of every target that was built whole; its paths.
+
+    A manifest that would differ in circumstances alone (times, hosts) is left as it is. Raises StoreError.
+    """
+    written = []
+    for subject in prepared.subjects:
+        if target_summary(prepared, subject, record)["manifest"] is None:
+            continue
+        path = prepared.project.root / "build" / subject.name / "manifest.json"
+        manifest = form.build_manifest(_build(prepared, subject, record))
+        if not _says_the_same(path, manifest["reproducible"]):
+            write_atomic(path, form.manifest_text(manifest).encode(), "manifest")
+        written.append(path)
+    return written
+
+
+def _says_the_same(path: Path, reproducible: object) -> bool:
+    try:
+        text = path.read_text(encoding="utf-8")
+        known = json.loads(text)
+    except (OSError, ValueError):
+        return False
+    whole = isinstance(known, dict) and set(known) == {"version", "reproducible", "circumstances"}
+    return whole and known["reproducible"] == json.loads(json.dumps(reproducible)) and form.manifest_text(known) == text
+
+
+def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Build:
+    results = [result for result in record.results if subject.name in result.task.targets]
+    made = {result.task.name: result for result in results}
+    recipe = subject.target.recipe
+    verdicts = [read_json(prepared, result, "verdict") for result in results if result.task.stage.name == "gate"]
+    products = metrics(prepared, results)
+    return form.Build(
+        origin=_origin(prepared, subject, made["import"]),
+        aim=_aim(subject),
+        precision=form.Precision.from_record(
+            read_json(prepared, made["calibrate"], "record"), subject.target.lane.decided_by
+        ),
+        calibration=form.CalibrationData(
+            archive=made["samples"].outputs["archive"].digest,
+            samples=made["samples"].task.params["count"],
+            purpose=recipe.calibration.purpose,
+            preset=subject.preprocessing.expanded(),
+        ),
+        tasks=tuple(_task(result) for result in results),
+        artifacts=tuple(_artifacts(subject, results)),
+        contract=read_json(prepared, made["compile"], "contract"),
+        verified=read_json(prepared, made["verify"], "record"),
+        gates=tuple(check for verdict in verdicts for check in verdict),
+        metrics={name: value for name, value in products.items() if name not in form.BOARD_METRICS},
+        npubake=version("npubake"),
+        finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        seconds=record.seconds,
+        host=machine(),
+        fast=subject.fast,
+    )
+
+
+def _origin(prepared: Prepared, subject: Subject, imported: TaskResult) -> form.Origin:
+    recipe, root, digest = subject.target.recipe, prepared.project.root, prepared.project.digests.digest
+    dictionary = imported.record.dictionary if imported.record else {}
+    lock = lock_path(recipe)
+    return form.Origin(
+        recipe=recipe.name,
+        recipe_files={_below(file, root): digest(file) for file in recipe.files},
+        lock=digest(lock) if lock.exists() else "",
+        model=dictionary["inputs"]["model"][0],
+        export_command=recipe.model.export_command,
+        calibration_script=recipe.calibration.script_version,
+        licence_model=recipe.licence.model,
+        licence_data=recipe.licence.data,
+    )
+
+
+def _below(path: Path, root: Path) -> str:
+    resolved = path.resolve()
+    return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else resolved.name
+
+
+def _aim(subject: Subject) -> form.Aim:
+    target, platform = subject.target, subject.target.platform
+    sdk = target.options.sdk
+    return form.Aim(
+        target=subject.name,
+        platform=platform.name,
+        soc=platform.soc.value,
+        march=platform.march.value or "",
+        toolchain=target.toolchain,
+        toolchain_version=toolchains.probe(target.toolchain).version,
+        bsp=sdk.bsp,
+        runtime_package=sdk.runtime,
+    )
+
+
+def _task(result: TaskResult) -> form.TaskFacts:
+    assert result.record is not None
+    assert result.key is not None
+    return form.TaskFacts(
+        stage=result.task.stage.name,
+        role=result.task.name,
+        key=result.key,
+        outputs={port: {"digest": blob.digest, "size": blob.size} for port, blob in result.outputs.items()},
+        tools=result.record.dictionary.get("tools", {}),
+        outcome=result.outcome,
+        seconds=result.seconds,
+        machine=result.record.machine,
+    )
+
+
+def _artifacts(subject: Subject, results: Sequence[TaskResult]) -> list[form.Artifact]:
+    folder = f"build/{subject.name}/"
+    return [
+        form.Artifact(path=item.path, digest=result.outputs[item.port].digest, bytes=result.outputs[item.port].size)
+        for result in results
+        for item in result.task.publish
+        if item.path.startswith(folder)
+    ]

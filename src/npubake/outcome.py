@@ -1,0 +1,109 @@
+"""From what was done to what is said of it: the summary, and the manifest of each whole target. Reads the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from npubake.errors import BuildError
+from npubake.pipeline.runrecord import RunRecord, TaskResult
+from npubake.plan import Subject
+from npubake.preparation import Prepared
+from npubake.request import Outcome
+
+UNMEASURED = "unmeasured"  # until a board record is added
+
+
+def outcome(prepared: Prepared, record: RunRecord) -> Outcome:
+    """The summary and exit code of a build: the gravest of its failures' codes, a mistake in what was asked first."""
+    failures = [_placed(prepared, result) for result in record.failures]
+    return Outcome(
+        summary={
+            "targets": {subject.name: target_summary(prepared, subject, record) for subject in prepared.subjects},
+            "tasks": record.to_json(),
+            "seconds": round(record.seconds, 3),
+        },
+        exit_code=_exit_code(failures),
+        faults=tuple(dict.fromkeys(fault for error in failures for fault in error.faults)),
+        warnings=(*prepared.warnings, *_gate_warnings(prepared, record)),
+    )
+
+
+def _placed(prepared: Prepared, result: TaskResult) -> BuildError:
+    """The task's error; a fault that only knows its place in the recipe gets the file and line."""
+    assert result.error is not None
+    recipes = [subject.target.recipe for subject in prepared.subjects if subject.name in result.task.targets]
+    faults = [
+        replace(fault, where=recipes[0].where(fault.path)) if fault.path.startswith("$") and not fault.where else fault
+        for fault in result.error.faults
+    ]
+    return type(result.error)(*faults)
+
+
+def _exit_code(failures: Iterable[BuildError]) -> int:
+    codes = {error.exit_code for error in failures}
+    return max(codes, default=0)
+
+
+def target_summary(prepared: Prepared, subject: Subject, record: RunRecord) -> dict[str, Any]:
+    """One target: manifest path, gates, product metrics, artifacts, and how it was built."""
+    mine = [result for result in record.results if subject.name in result.task.targets]
+    whole = all(result.record is not None for result in mine)
+    return {
+        "manifest": f"build/{subject.name}/manifest.json" if whole and _released(mine) else None,
+        "gates": list(_gates(prepared, mine)),
+        "metrics": metrics(prepared, mine),
+        "artifacts": [
+            {"path": item.path, "bytes": result.outputs[item.port].size}
+            for result in mine
+            for item in result.task.publish
+            if result.outputs and item.path.startswith(f"build/{subject.name}/") and "/figures/" not in item.path
+        ],
+        "platform": subject.target.platform.name,
+        "toolchain": subject.target.toolchain,
+        "lane": subject.target.lane.value,
+        "lane_decided_by": subject.target.lane.decided_by,
+        "deployable": not subject.fast and subject.target.recipe.calibration.purpose == "release",
+    }
+
+
+def _released(results: Iterable[TaskResult]) -> bool:
+    return any(result.task.stage.name == "package" for result in results)
+
+
+def _gates(prepared: Prepared, results: Iterable[TaskResult]) -> Iterable[dict[str, Any]]:
+    for result in results:
+        if result.task.stage.name != "gate":
+            continue
+        if result.outputs:
+            yield from read_json(prepared, result, "verdict")
+        elif result.error is not None:
+            boundary = result.task.params["boundary"]
+            for fault in result.error.faults:
+                yield {"boundary": boundary, "passed": False, "what": fault.what, "hint": fault.hint}
+
+
+def metrics(prepared: Prepared, results: Iterable[TaskResult]) -> dict[str, Any]:
+    """Product metric of the float and the quantised model; what only a board can tell is ``unmeasured``."""
+    found: dict[str, Any] = {}
+    for result in results:
+        if result.task.stage.name == "measure_product" and result.outputs:
+            figures = read_json(prepared, result, "figures")
+            kind = result.task.name.partition(" ")[2]
+            found.setdefault(figures["metric"], {})[kind] = figures["value"]
+    return {**found, "latency_ms": UNMEASURED, "fps": UNMEASURED, "power_w": UNMEASURED}
+
+
+def read_json(prepared: Prepared, result: TaskResult, port: str) -> Any:
+    """An output that is JSON, from the store."""
+    data = prepared.project.store.read(result.outputs[port].digest)
+    return json.loads(data) if data is not None else {}
+
+
+def _gate_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
+    for result in record.results:
+        if result.task.stage.name == "gate" and result.outputs:
+            verdict: list[Mapping[str, Any]] = read_json(prepared, result, "verdict")
+            yield from (f"gate {check['boundary']}: {check['warning']}" for check in verdict if check["warning"])
