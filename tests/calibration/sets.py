@@ -14,6 +14,7 @@ from onnx import helper, shape_inference
 from npubake.calibration.collection import SourceFiles, collect
 from npubake.calibration.inputs import Request
 from npubake.graph.summary import FusionGroup, GraphSummary, NodeFact, TensorFact
+from npubake.pipeline.stage import Job
 from npubake.recipe.presets import PRESETS, Preprocessing, Resize
 
 YOLO_32 = Preprocessing(
@@ -80,9 +81,7 @@ def request(preset: Preprocessing = YOLO_32, **params: Any) -> Request:
     return Request.from_params({"preset": preset.expanded(), **params})
 
 
-def build(
-    examples: Sequence[Mapping[str, Path]], graph: GraphSummary, asked: Request, output: Path
-) -> dict[str, Any]:
+def build(examples: Sequence[Mapping[str, Path]], graph: GraphSummary, asked: Request, output: Path) -> dict[str, Any]:
     """Collect a sample set; returns its head."""
     return collect(SourceFiles(*listing(examples)), graph, asked, output, lambda _done, _total: None)
 
@@ -95,3 +94,9 @@ def save_arrays(folder: Path, arrays: Sequence[Any]) -> list[dict[str, Path]]:
         np.save(path, array)
         examples.append({"": path})
     return examples
+
+
+def job(folder: Path, params: Mapping[str, Any], outputs: Sequence[str], **inputs: Any) -> Job:
+    """A job with its outputs in ``folder``; an input is a path, a list of paths, or None for an absent one."""
+    ports = {name: (value,) if isinstance(value, Path) else tuple(value or ()) for name, value in inputs.items()}
+    return Job(params=params, inputs=ports, outputs={name: folder / name for name in outputs}, threads=2)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -37,7 +38,7 @@ def small(folder: Path) -> tuple[Path, GraphSummary]:
     return folder / "m.onnx", summary(model)
 
 
-def statistics(folder: Path, arrays: list[np.ndarray], threads: int = 1) -> Statistics:  # type: ignore[type-arg]
+def statistics(folder: Path, arrays: list[Any], threads: int = 1) -> Statistics:
     folder.mkdir(exist_ok=True)
     model, graph = small(folder)
     build(save_arrays(folder, arrays), graph, request(PREPARED), folder / "s.npz")
@@ -45,7 +46,7 @@ def statistics(folder: Path, arrays: list[np.ndarray], threads: int = 1) -> Stat
         return observe(model, graph, samples, threads, lambda _done, _total: None)
 
 
-def vector(*values: float) -> np.ndarray:  # type: ignore[type-arg]
+def vector(*values: float) -> Any:
     return np.array([values], np.float32)
 
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from npubake.calibration.preprocessing import Geometry, LinearStep, Preprocessing
-from npubake.recipe.presets import PRESETS
+from npubake.recipe.presets import PRESETS, Resize
 from npubake.recipe.presets import Preprocessing as Preset
-from npubake.recipe.presets import Resize
 from tests.calibration.sets import YOLO_32
 
 sizes = st.tuples(st.integers(1, 900), st.integers(1, 900))
@@ -77,7 +76,9 @@ def test_resize_and_crop_agree_with_resampling_by_definition() -> None:
 
 
 def test_the_shorter_side_decides() -> None:
-    preset = block(Preset(name="s", decode="pillow", channels="rgb", resize=Resize(kind="resize_shorter", size=(256, 256))))
+    preset = block(
+        Preset(name="s", decode="pillow", channels="rgb", resize=Resize(kind="resize_shorter", size=(256, 256)))
+    )
     assert preset.geometry((300, 401)).frame == (256, 342)  # floor(256 * 401 / 300)
     assert preset.geometry((401, 300)).frame == (342, 256)
 
@@ -86,7 +87,10 @@ def test_the_shorter_side_decides() -> None:
 def test_boxes_return_to_where_they_came_from(source: tuple[int, int], u: float, v: float) -> None:
     geometry = block(PRESETS["yolo_640"]).geometry(source)
     x, y = u * source[1], v * source[0]
-    there = [x * geometry.resized[1] / source[1] + geometry.offset[1], y * geometry.resized[0] / source[0] + geometry.offset[0]]
+    there = [
+        x * geometry.resized[1] / source[1] + geometry.offset[1],
+        y * geometry.resized[0] / source[0] + geometry.offset[0],
+    ]
     back = geometry.to_source(np.array([[*there, *there]]))
     assert np.allclose(back, [[x, y, x, y]], rtol=1e-9, atol=1e-6)
 

@@ -54,7 +54,9 @@ def test_every_float_lies_between_the_edges_of_its_bucket(value: float) -> None:
 def test_edges_are_the_first_and_last_pattern_of_each_bucket() -> None:
     low, high = bucket_edges()
     for bucket in (0, 1, 31, 4064, 8159, 8192, 8193, 12000, 16351):
-        first, last = (struct.unpack("<f", struct.pack("<I", bits))[0] for bits in (bucket << 18, ((bucket + 1) << 18) - 1))
+        first, last = (
+            struct.unpack("<f", struct.pack("<I", bits))[0] for bits in (bucket << 18, ((bucket + 1) << 18) - 1)
+        )
         assert {low[bucket], high[bucket]} == {first, last}
 
 

@@ -58,8 +58,9 @@ class Matches:
     def values(self, weights: Weights) -> NDArray[np.float64]:
         """Mean over the categories that have objects of the average precision at 101 recalls, as COCO defines it.
 
-        Repeating a picture repeats its detections in place, so counts are weighted sums. Precision is needed at matched
-        detections alone: between them it only falls, and its envelope from the right does not see that.
+        A picture drawn twice has each detection twice, next to each other (COCO leaves the order of equal scores open),
+        so counts are weighted sums. Precision is needed at matched detections alone: between them it only falls, and
+        its envelope from the right does not see that.
         """
         image, category = np.array(self.image, np.int64), np.array(self.category, np.int64)
         score, matched = np.array(self.score, np.float64), np.array(self.matched, bool)
