@@ -68,6 +68,12 @@ def test_int16_outputs_get_divisors_of_at_least_fifteen() -> None:
     assert settled.parameters["y"].scale * 32767 <= 16.0  # 12 bits are left
 
 
+def test_int16_outputs_that_share_a_scale_are_raised_no_further_than_needed() -> None:
+    shared = ClassRange(span=Range(low=0.0, high=1.0), dtype="int16", asymmetric=True, shared=True)
+    settled = settle_ranges({"x": of(1.0), "y": shared}, [edge("conv", "x", "y", 2.0)])
+    assert settled.parameters["y"].scale == pytest.approx(settled.parameters["x"].scale * 2.0 / 127, rel=2e-3)
+
+
 def test_an_int16_input_gives_bits_to_the_weights_of_a_uint8_output() -> None:
     conv = edge("conv", "x", "y", 0.5)
     settled = settle_ranges({"x": of(1.0, "int16"), "y": of(3.0)}, [conv])

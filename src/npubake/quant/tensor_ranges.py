@@ -99,5 +99,6 @@ def class_ranges(
                 span=union(ranges[source] for source in sources),
                 dtype=dtype,
                 asymmetric=all(thresholds[source].asymmetric for source in sources),
+                shared=len(sources) > 1,
             )
     return made

@@ -14,14 +14,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.quant.parameters import IntegerType
-
 Granularity = Literal["per_channel", "per_tensor"]
 WEIGHT_LIMIT = 127
 DIVISOR_LIMIT = 16383
 EMPTY_DIVISOR = 127  # a channel without weights carries only its bias: rounded to 1/127 of an output step
 BIAS_LIMIT = 2**30  # half of int32, so that the sum of products has the other half
-_LEAST_DIVISOR: dict[IntegerType, int] = {"uint8": 1, "int16": 15}
+SPARED_DIVISOR = 15  # an odd number below a quotient of 15 or more costs at most 12 % of the weights' resolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,14 +50,11 @@ def channel_weights(
     return ChannelWeights(absmax=absmax, bias=largest, shared=shared)
 
 
-def least_output_scale(input_scale: float, facts: ChannelWeights, output: IntegerType) -> float:
-    """Smallest output scale for which every channel has a divisor.
+def least_output_scale(input_scale: float, facts: ChannelWeights, least: int = 1) -> float:
+    """Smallest output scale for which every channel has a divisor of at least ``least``.
 
-    A divisor D serves channel c when absmax * si * D <= 127 * so. uint8 outputs ask for D >= 1; int16 outputs for
-    D >= 15, where flooring to an odd number costs at most 12 % of the weights' resolution and the output still has 12
-    of its 16 bits. The bias must fit too: |bias| * D <= 2**30 * so.
+    A divisor D serves channel c when absmax * si * D <= 127 * so. The bias must fit too: |bias| * D <= 2**30 * so.
     """
-    least = _LEAST_DIVISOR[output]
     return float(max(facts.absmax.max() * input_scale / WEIGHT_LIMIT, facts.bias.max() / BIAS_LIMIT) * least)
 
 
