@@ -25,12 +25,14 @@ RANGE = {"uint8": (0, 255), "int16": (-32768, 32767)}
 
 
 def rhe(numerator: Array, denominator: Array | int) -> Array:
-    """Round half even of numerator / denominator > 0 by integer division; Python integers, so nothing overflows."""
-    top, bottom = np.asarray(numerator).astype(object), np.asarray(denominator).astype(object)
+    """Round half even of numerator / denominator > 0 by integer division; Python integers where int64 could overflow."""
+    top, bottom = np.asarray(numerator), np.asarray(denominator)
+    if top.dtype != np.int64 or bottom.dtype != np.int64 or np.abs(top).max(initial=0) >= 2**61:
+        top, bottom = top.astype(object), bottom.astype(object)
     quotient = top // bottom
     rest = 2 * (top - quotient * bottom)
     up = (rest > bottom) | ((rest == bottom) & (quotient % 2 == 1))
-    return np.asarray(quotient + up.astype(object))
+    return np.asarray(quotient + up.astype(quotient.dtype))
 
 
 def ratio(value: Fraction, precision: int) -> tuple[int, int]:
