@@ -108,6 +108,14 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
     )
 
 
+def preprocessing(entries: Mapping[str, bytes], where: str) -> Mapping[str, Any] | None:
+    """The expanded preset of a bundle's calibration archive; None where it takes prepared tensors."""
+    place = f"{where}: {CALIBRATION}"
+    head = _members(entries[CALIBRATION], place).get("samples.json")
+    preset: Mapping[str, Any] | None = None if head is None else _json(head, place).get("preset")
+    return preset if preset and preset.get("decode") else None
+
+
 def _run_recorded(package: Package, recorded: bytes, where: str, threads: int) -> float:
     """Run every recorded example; returns an output's largest difference. Raises StageError with all that differ."""
     from npubake.toolchains.reference.executor import Executor

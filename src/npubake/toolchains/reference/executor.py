@@ -110,14 +110,17 @@ class Executor:
         return [entry for entry in self.contract["removed"] if entry["tensor"] == tensor and entry["side"] == side]
 
 
-def run_package(path: Path, values: Mapping[str, NDArray[Any]], *, threads: int = 1, real: bool = True) -> Arrays:
-    """Run a package file once. values: by runtime tensor name (dense, as the contract says), or by model input name
-    (RGB or grey pixels, uint8 [H, W, C], for image inputs; float32 otherwise). real: outputs as real values; else as
-    the board gives them.
+def run_values(executor: Executor, values: Mapping[str, NDArray[Any]], *, real: bool = True) -> Arrays:
+    """Run one example. values: by runtime tensor name (dense, as the contract says), or by model input name (RGB or
+    grey pixels, uint8 [H, W, C], for image inputs; float32 otherwise). real: outputs as real values, else as a board's.
     """
-    executor = Executor(Package.open(path), threads=threads)
     taken = {entry["name"]: (entry["dtype"], entry["valid_shape"]) for entry in executor.contract["inputs"]}
     ready = {name: value for name, value in values.items() if taken.get(name) == (str(value.dtype), list(value.shape))}
     rest = {name: value for name, value in values.items() if name not in ready}
     outputs = executor.run({**executor.peel(executor.encode(rest)), **ready})
     return executor.restore(outputs) if real else outputs
+
+
+def run_package(path: Path, values: Mapping[str, NDArray[Any]], *, threads: int = 1, real: bool = True) -> Arrays:
+    """Open a package file and run one example, as ``run_values`` does."""
+    return run_values(Executor(Package.open(path), threads=threads), values, real=real)
