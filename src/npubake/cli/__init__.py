@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -51,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _refuse(error: BuildError, *, as_json: bool) -> int:
     if as_json:
+        import json
+
         faults = [{"what": f.what, "where": f.where, "path": f.path, "hint": f.hint} for f in error.faults]
         print(json.dumps({"error": {"who": error.who, "exit_code": error.exit_code, "faults": faults}}))
     print(f"npubake: {error.who} error", file=sys.stderr)

@@ -87,7 +87,6 @@ def _artifacts(commands: Any) -> None:
     new = _command(commands, "new", "write a commented recipe for an ONNX file")
     new.add_argument("model", metavar="MODEL.onnx")
     new.add_argument("--name", help="the recipe's name (default: the file's)")
-    new.add_argument("--preset", help="preprocessing preset (default: chosen from the inputs' shapes, and said)")
     new.add_argument("--platform", action="append", metavar="NAME", help="platform, repeatable (default: generic)")
     new.add_argument("--force", action="store_true", help="overwrite an existing recipe")
     run = _command(commands, "run", "feed images or arrays to a built artifact")

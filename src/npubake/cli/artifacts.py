@@ -1,0 +1,117 @@
+"""Command line room: ``new``, ``run`` and ``verify``, what concerns single files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npubake.cli import root
+from npubake.errors import Fault, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SHOWN_VALUES = 10
+
+
+def run_new(arguments: argparse.Namespace) -> int:
+    """``npubake new``: write ``recipes/<name>.yaml`` for an ONNX file."""
+    from npubake.graph.describing import tensor_facts
+    from npubake.recipe.new import ModelDescription, TensorDescription, recipe_name, recipe_text
+
+    model = Path(arguments.model)
+    place = _recipes_folder(Path(arguments.directory).resolve())
+    name = recipe_name(arguments.name or model.stem)
+    path = place / f"{name}.yaml"
+    if path.exists() and not arguments.force:
+        hint = "Give another --name, or --force to overwrite it."
+        raise UsageError(Fault(what="the recipe exists already", where=str(path), hint=hint))
+    inputs, outputs = (
+        tuple(TensorDescription(name=name, shape=shape, dtype=dtype) for name, shape, dtype in facts)
+        for facts in tensor_facts(model)
+    )
+    described = ModelDescription(path=os.path.relpath(model.resolve(), place), inputs=inputs, outputs=outputs)
+    text = recipe_text(name, described, arguments.platform or ("generic",))
+    place.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    if arguments.json:
+        print(json.dumps({"recipe": str(path), "name": name}))
+    else:
+        print(f"wrote {path}\nnext: put calibration data where it says, then npubake check {name}")
+    return 0
+
+
+def _recipes_folder(start: Path) -> Path:
+    try:
+        return root.find(str(start)) / "recipes"
+    except UsageError:
+        return start / "recipes"  # the first recipe begins a project here
+
+
+def run_run(arguments: argparse.Namespace) -> int:
+    """``npubake run``: feed files to a built artifact; prints each output, or writes them with --out."""
+    from npubake.toolchains.reference.running import load_deployable, run_files
+
+    deployable = load_deployable(_artifact(arguments.directory, arguments.target))
+    pairs = [word.partition("=") for word in arguments.inputs]
+    files = [(name, Path(file)) if separator else ("", Path(name)) for name, separator, file in pairs]
+    outputs = run_files(deployable, files)
+    if arguments.out:
+        import numpy as np
+
+        np.savez(arguments.out, **dict(outputs))
+    facts = {name: _described(value) for name, value in outputs.items()}
+    if arguments.json:
+        print(json.dumps({"outputs": facts, "out": arguments.out}, indent=1))
+        return 0
+    for name, fact in facts.items():
+        print(f"{name}: {fact['dtype']} {fact['shape']}, {fact['min']:.6g} .. {fact['max']:.6g}")
+        if "values" in fact:
+            print("  " + " ".join(f"{value:.6g}" for value in fact["values"]))
+    return 0
+
+
+def _described(value: NDArray[Any]) -> dict[str, Any]:
+    facts = {
+        "dtype": str(value.dtype),
+        "shape": list(value.shape),
+        "min": float(value.min()),
+        "max": float(value.max()),
+    }
+    return {**facts, "values": value.ravel().tolist()} if value.size <= _SHOWN_VALUES else facts
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """``npubake verify``: every byte of a bundle, then its model on the recorded inputs."""
+    from npubake.toolchains.reference.bundle import verify_bundle
+
+    path = _artifact(arguments.directory, arguments.bundle)
+    report = verify_bundle(path)
+    if arguments.json:
+        print(json.dumps({"bundle": str(path), **asdict(report)}, indent=1, default=dict))
+        return 0
+    judged = "equal to the bit" if report.exact else f"within tolerance, largest difference {report.max_difference:.3g}"
+    print(f"{path}: {len(report.entries)} entries whole, {report.runs} recorded runs {judged}")
+    return 0
+
+
+def _artifact(directory: str, named: str) -> Path:
+    """A file as it is given, else the bundle of a built target. Raises UsageError."""
+    given = Path(named)
+    if given.is_file():
+        return given
+    target = named.removeprefix("recipe=")
+    try:
+        place = root.find(directory)
+    except UsageError as error:
+        raise UsageError(Fault(what="no such file, and no project here", where=named), *error.faults) from error
+    bundle = place / "build" / target / f"{target}.bundle"
+    if bundle.is_file():
+        return bundle
+    built = sorted(path.parent.name for path in (place / "build").glob("*/*.bundle"))
+    hint = f"Built targets: {', '.join(built)}." if built else f"'npubake build {target}' first."
+    raise UsageError(Fault(what="neither a file nor a built target", where=named, hint=hint))

@@ -1,0 +1,35 @@
+"""Room ``graph``: an ONNX file's inputs and outputs as plain data, for the text of a first recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import helper
+
+from npubake.errors import Fault, RecipeError
+
+
+def tensor_facts(path: Path) -> tuple[list[tuple[str, tuple[int | str, ...], str]], ...]:
+    """(inputs, outputs), each a list of (name, shape, numpy dtype name); an open dimension is its name or ``?``.
+
+    Initialisers that are listed as inputs are left out. Raises RecipeError for a file that is no ONNX model.
+    """
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except FileNotFoundError as error:
+        raise RecipeError(Fault(what="there is no such file", where=str(path))) from error
+    except (DecodeError, OSError) as error:
+        raise RecipeError(Fault(what=f"not an ONNX model: {error}", where=str(path))) from error
+    if not graph.node:
+        raise RecipeError(Fault(what="not an ONNX model: it has no node", where=str(path)))
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [_fact(value) for value in graph.input if value.name not in constants]
+    return inputs, [_fact(value) for value in graph.output]
+
+
+def _fact(value: onnx.ValueInfoProto) -> tuple[str, tuple[int | str, ...], str]:
+    kind = value.type.tensor_type
+    shape = tuple(size.dim_value if size.HasField("dim_value") else size.dim_param or "?" for size in kind.shape.dim)
+    return value.name, shape, str(helper.tensor_dtype_to_np_dtype(kind.elem_type))

@@ -1,0 +1,236 @@
+"""Every command once, on the small project: what it prints, as text and as JSON, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.e2e.workspace import REPOSITORY, Workspace
+
+DOIT = [sys.executable, "-m", "doit"]
+
+
+def doit(workspace: Workspace, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DOIT, *words],
+        cwd=workspace.root,
+        env=workspace.env(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_build_json_is_one_object_of_the_stated_form(built: Workspace) -> None:
+    result = built.build()
+    target = result.json["targets"]["small"]
+    assert (built.root / target["manifest"]).is_file()
+    assert {gate["boundary"] for gate in target["gates"]} == {"optimized", "quantized", "product"}
+    assert set(target["metrics"]["top1"]) == {"float", "quantized"}
+    assert target["metrics"]["latency_ms"] == "unmeasured"
+    for task in result.json["tasks"]:
+        assert {"stage", "key", "outcome", "seconds", "targets"} <= set(task)
+        assert task["targets"] == ["small"]
+
+
+def test_plan_says_who_decided_the_lane_and_check_exits_with_3(built: Workspace) -> None:
+    assert built.run("plan", "small", "--check").code == 0
+    built.edit("samples: 16", "samples: 12")
+    result = built.run("plan", "small", "--check")
+    assert result.code == 3
+    assert "lane a8w8 (by platform)" in result.out
+    outcomes = {task["stage"]: task["outcome"] for task in built.run("plan", "small", "--json").json["tasks"]}
+    assert outcomes["samples"] == "run"
+    assert outcomes["observe"] == "unknown"
+    assert outcomes["optimize"] == "reuse"
+
+
+def test_plan_draws_itself(built: Workspace) -> None:
+    assert built.run("plan", "small", "--graph", "mermaid").out.startswith("flowchart LR")
+    assert built.run("plan", "small", "--graph", "dot").out.startswith("digraph")
+
+
+def test_explain_shows_the_fields_old_and_new_value(built: Workspace) -> None:
+    assert "up to date" in built.run("explain", "small").out
+    built.edit("percentile: 0.9999", "percentile: 0.999")
+    result = built.run("explain", "small", "--stage", "calibrate")
+    assert "0.999" in result.out
+    assert "percentile" in result.out
+
+
+def test_status_knows_what_is_current(built: Workspace) -> None:
+    assert built.run("status", "small", "--json").json["targets"]["small"]["current"] is True
+    built.edit("samples: 16", "samples: 12")
+    facts = built.run("status", "small", "--json").json["targets"]["small"]
+    assert facts["current"] is False
+    assert "samples" in facts["to_run"]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("build", "smal"), "small"),
+        (("build", "recpie=small"), "recipe=small"),
+        (("build", ""), "unset"),
+        (("build", "recipe="), "unset"),
+        (("build", "small", "--until", "observ"), "observe"),
+        (("build", "small", "--toolchain", "horizn"), "reference"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_refused_with_the_nearest_name(
+    built: Workspace, words: tuple[str, ...], hint: str
+) -> None:
+    result = built.run(*words)
+    assert result.code == 2
+    assert hint in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_missing_toolchain_says_what_to_do(built: Workspace) -> None:
+    built.edit("platform: generic", "platform: j6e\ntoolchain: horizon")
+    result = built.run("build", "small", "--json")
+    assert result.code == 2
+    assert result.json["error"]["who"] == "toolchain"
+    assert "--toolchain reference" in result.err
+
+
+def test_check_reports_all_refusals_with_their_line(built: Workspace) -> None:
+    built.edit("op_types: [GlobalAveragePool]", "names: [no_such_layer]")
+    built.edit("image: {type: gray}", "image: {type: nv12, range: full}")
+    result = built.run("check", "small")
+    assert result.code == 2
+    lines = built.recipe.read_text().splitlines()
+    override = next(number for number, line in enumerate(lines, 1) if "no_such_layer" in line)
+    runtime = next(number for number, line in enumerate(lines, 1) if "nv12" in line)
+    assert f"small.yaml:{override}:" in result.err
+    assert f"small.yaml:{runtime}:" in result.err
+
+
+def test_build_until_a_stage_stops_there(fresh: Workspace) -> None:
+    result = fresh.build("small", "--until", "observe")
+    assert sorted(result.ran()) == ["import", "observe", "optimize", "samples"]
+    assert result.json["targets"]["small"]["manifest"] is None
+
+
+def test_a_fast_trial_stands_apart_and_is_not_releasable(built: Workspace) -> None:
+    before = built.bundle()
+    result = built.build("small", "--fast")
+    assert result.json["targets"]["small-fast"]["deployable"] is False
+    manifest = json.loads((built.root / "build" / "small-fast" / "manifest.json").read_text())
+    assert manifest["reproducible"]["releasable"]["value"] is False
+    assert built.bundle() == before
+
+
+def test_run_feeds_an_image_to_the_built_artifact(built: Workspace, tmp_path: Path) -> None:
+    image = built.root / "data" / "validation" / "0105.png"
+    label = json.loads((built.root / "data" / "validation" / "labels.json").read_text())["0105.png"]
+    result = built.run("run", "small", str(image), "--out", str(tmp_path / "out.npz"))
+    assert result.code == 0, result.err
+    assert int(np.load(tmp_path / "out.npz")["logits"].argmax()) == label
+    assert built.run("run", "small", str(tmp_path / "none.png")).code == 2
+
+
+def test_verify_accepts_the_bundle_and_no_other_bytes(built: Workspace, tmp_path: Path) -> None:
+    assert built.run("verify", "small").code == 0
+    bundle = next((built.root / "build" / "small").glob("*.bundle"))
+    content = bundle.read_bytes()
+    for position in (0, len(content) // 3, len(content) // 2, len(content) - 1):
+        damaged = tmp_path / f"damaged{position}.bundle"
+        damaged.write_bytes(content[:position] + bytes([content[position] ^ 0x40]) + content[position + 1 :])
+        result = built.run("verify", str(damaged))
+        assert result.code == 1, position
+        assert "Traceback" not in result.err
+    (tmp_path / "cut.bundle").write_bytes(content[:-100])
+    assert built.run("verify", str(tmp_path / "cut.bundle")).code == 1
+
+
+def test_new_writes_a_recipe_that_loads(fresh: Workspace) -> None:
+    result = fresh.run("new", "models/digits_mobilenet.onnx", "--name", "mine", "--platform", "j6e")
+    assert result.code == 0, result.err
+    text = (fresh.root / "recipes" / "mine.yaml").read_text()
+    assert "[1, 1, 28, 28]" in text
+    listed = fresh.run("list", "recipes", "--json").json["recipes"]
+    assert {"mine", "small"} <= {row["name"] for row in listed}
+    assert fresh.run("new", "models/digits_mobilenet.onnx", "--name", "mine").code == 2
+    assert fresh.run("new", "recipes/small.yaml").code == 2
+
+
+def test_lists_doctor_and_completion(built: Workspace) -> None:
+    listed = built.run("list", "--json").json
+    assert {row["name"] for row in listed["platforms"]} == {"j6e", "j6m", "j6b", "j6h", "j6p", "s6p", "generic"}
+    assert {row["name"] for row in listed["toolchains"]} == {"reference", "horizon", "qualcomm", "mobilint"}
+    assert built.run("list").code == 0
+    report = built.run("doctor", "--json").json
+    assert report["toolchains"]["reference"]["usable"] is True
+    assert report["tools"]["onnxruntime"]
+    assert built.run("doctor").code == 0
+    assert "_shtab_npubake" in built.run("completion", "bash").out
+
+
+def test_cache_commands(built: Workspace) -> None:
+    facts = built.run("cache", "info", "--json").json
+    assert facts["records"] == 21
+    assert built.run("cache", "gc", "--max-age", "0", "--json").json["keys"] == []
+    assert built.run("cache", "fsck").code == 0
+    blob = next(path for path in (built.root / ".npubake" / "store" / "cas").rglob("*") if path.is_file())
+    blob.chmod(0o644)
+    blob.write_bytes(b"damage")
+    assert built.run("cache", "fsck").code == 1
+    assert built.run("cache", "gc", "--max-size", "many").code == 2
+
+
+def test_locked_refuses_and_update_lock_rewrites(built: Workspace) -> None:
+    lock = built.root / "recipes" / "small.lock"
+    data = json.loads(lock.read_text())
+    assert built.run("build", "small", "--locked").code == 0
+    data["tools"]["numpy"] = "1.0"
+    lock.write_text(json.dumps(data))
+    assert built.run("build", "small", "--locked").code == 2
+    plain = built.run("build", "small")
+    assert plain.code == 0
+    assert "numpy" in plain.err
+    assert built.run("build", "small", "--update-lock").code == 0
+    assert built.run("build", "small", "--locked").code == 0
+
+
+def test_it_works_from_a_folder_below(built: Workspace) -> None:
+    assert built.run("build", "small", "--json", cwd=built.root / "data" / "calibration").ran() == []
+
+
+def test_doits_own_command_line_does_the_same(built: Workspace) -> None:
+    shutil.rmtree(built.root / "build")
+    done = doit(built, "build", "recipe=small")
+    assert done.returncode == 0, done.stderr
+    assert "restored" in done.stdout
+    assert (built.root / "build" / "small" / "manifest.json").is_file()
+    again = doit(built, "build", "recipe=small")
+    assert "reused" in again.stdout
+    assert built.build().ran() == []
+    assert "small" in doit(built, "list").stdout
+    assert doit(built, "info", "small").returncode == 0
+    assert doit(built, "-n", "2", "build", "recipe=small").returncode == 0
+    assert not list(built.root.glob(".doit.db*"))
+    assert doit(built, "clean", "build").returncode == 0
+    assert not list((built.root / "build" / "small").glob("*.onnx"))
+
+
+@pytest.mark.parametrize(
+    "words", [("build", "recpie=small"), ("build", "recipe=smal"), ("build", ""), ("build", "recipe=")]
+)
+def test_doit_refuses_what_stock_doit_would_build(built: Workspace, words: tuple[str, ...]) -> None:
+    done = doit(built, *words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+
+
+def test_the_shipped_recipes_can_be_planned() -> None:
+    repository = Workspace(REPOSITORY)
+    assert repository.run("list", "recipes").code == 0
