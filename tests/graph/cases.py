@@ -123,7 +123,7 @@ def _computed_mask() -> onnx.ModelProto:
         "float[2,4,6] x, int64[2,6] attention => float[2,4,6] y",
         "f = Cast<to=1>(attention) u = Unsqueeze(f, axis) n = Sub(one, u) m = Mul(n, low) a = Add(x, m)"
         " p = Softmax<axis=-1>(a) b = Add(p, m0) y = Softmax<axis=-1>(b)",
-        axis=integers(1), one=scalar(1), low=scalar(np.finfo(np.float32).min), m0=normal(6),
+        axis=integers(1), one=scalar(1), low=scalar(float(np.finfo(np.float32).min)), m0=normal(6),
     )  # fmt: skip
 
 

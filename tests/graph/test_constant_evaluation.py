@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from tests.graph.writing import build, floats, integers, normal
 _SMALL = st.floats(-100, 100, width=32)
 
 
-def _node(op_type: str, inputs: int, **attributes: object) -> onnx.NodeProto:
+def _node(op_type: str, inputs: int, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(op_type, [f"i{index}" for index in range(inputs)], ["o"], name="node", **attributes)
 
 
@@ -35,7 +36,8 @@ def test_products_are_within_one_rounding_of_the_exact_sum(left: Array, right: A
     result = _one(_node("MatMul", 2), left, right)
     for row in range(3):
         for column in range(2):
-            exact = sum(Fraction(float(left[row, k])) * Fraction(float(right[k, column])) for k in range(5))
+            terms = [Fraction(float(left[row, k])) * Fraction(float(right[k, column])) for k in range(5)]
+            exact = sum(terms, Fraction(0))
             error = abs(Fraction(float(result[row, column])) - exact)
             assert error <= abs(exact) * Fraction(1, 2**23) + Fraction(1, 2**40)
 

@@ -7,6 +7,7 @@ sake, the keys may be written ``input/NAME`` and ``output/NAME``. float64 and fl
 from __future__ import annotations
 
 import difflib
+import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,6 +44,10 @@ def compare_baseline(model: onnx.ModelProto, archive: Path, threshold: float = D
             what = f"{BOUNDARY}: output {name!r} has shape {answer.shape}, the baseline's has {expected.shape}"
             faults.append(Fault(what=what, where=name, hint=f"likely: {SUSPECTS}"))
             continue
+        if not (np.isfinite(answer).all() and np.isfinite(expected).all()):
+            what = f"{BOUNDARY}: output {name!r} or its baseline holds NaN or infinities"
+            faults.append(Fault(what=what, where=name, hint=f"likely: {SUSPECTS}"))
+            continue
         cosines[name] = cosine(answer, expected)
         if cosines[name] < threshold:
             what = f"{BOUNDARY}: output {name!r} has cosine {cosines[name]:.6f} with the baseline, below {threshold}"
@@ -55,7 +60,7 @@ def compare_baseline(model: onnx.ModelProto, archive: Path, threshold: float = D
 
 def _read(archive: Path) -> dict[str, Array]:
     try:
-        with np.load(archive, allow_pickle=False) as file:
+        with np.load(io.BytesIO(archive.read_bytes()), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         hint = "write it with numpy.savez(path, **{input name: array, output name: array})"

@@ -34,7 +34,7 @@ def fix_input_shapes(model: onnx.ModelProto, stated: Mapping[str, Sequence[int] 
 def _unknown(name: str, names: Sequence[str]) -> Fault:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     hint = f"did you mean {near[0]!r}? The model's inputs: {', '.join(names)}" if near else "the model has no inputs"
-    return Fault(what=f"the model has no input {name!r}", where=name, path="$.model.inputs", hint=hint)
+    return Fault(what=f"the model has no input {name!r}", where=name, path=f"$.model.inputs.{name}", hint=hint)
 
 
 def _fix(value: onnx.ValueInfoProto, stated: Sequence[int] | None, symbols: dict[str, tuple[int, str]]) -> list[Fault]:
