@@ -90,6 +90,8 @@ def test_colour_inputs_are_bit_equal(
         np.testing.assert_array_equal(got, want)
     assert facts["images"]["tensors"] == list(feeds)
     assert facts["images"]["table"] == "integer"
+    read = {name for node in model.graph.node for name in node.input}
+    assert {tensor.name for tensor in model.graph.initializer} <= read
     assert [entry.name for entry in model.graph.input] == list(feeds)
 
 

@@ -120,37 +120,39 @@ def real_name(name: str) -> str:
 
 def _replace_input(model: onnx.ModelProto, spec: RuntimeInput, frame: Frame) -> str:
     """Edit ``model`` in place; returns what the table became: ``identity``, ``integer`` or ``float``."""
-    graph = model.graph
-    quantise = _only_quantize(graph, spec.name)
-    old = next(entry for entry in graph.input if entry.name == spec.name)
-    position = list(graph.input).index(old)
+    quantise = _only_quantize(model.graph, spec.name)
     patch = Patch(prefix=f"{spec.name}/runtime", nodes=[], constants=[], inputs=[])
     pixels = PIXELS[spec.type](patch, spec, frame)
     values = linear_table(spec, frame.channels)
     if quantise is None:
         result, form = look_up(patch, pixels, values, frame), "float"
     else:
-        table = quantised_table(values, *_quantisation(graph, quantise))
+        table = quantised_table(values, *_quantisation(model.graph, quantise))
         identity = table.dtype == np.uint8 and bool((table == np.arange(PIXEL_VALUES, dtype=np.uint8)).all())
         result = pixels if identity else look_up(patch, pixels, table, frame)
         form = "identity" if identity else "integer"
     if frame.layout == "NHWC":
-        result = patch.add("Transpose", [result], "model_layout", perm=[0, 2, 3, 1])
-    target = spec.name if quantise is None else quantise.output[0]
-    renamed = real_name(spec.name) if target == spec.name else target
-    patch.nodes[-1].output[0] = renamed
-    rest = [node for node in graph.node if node is not quantise]
-    if quantise is None:
-        _rename_reads(rest, spec.name, renamed)
-    nodes = [*patch.nodes, *(onnx.NodeProto.FromString(node.SerializeToString()) for node in rest)]
-    del graph.node[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(patch.constants)
-    inputs = [*graph.input[:position], *patch.inputs, *graph.input[position + 1 :]]
-    copies = [onnx.ValueInfoProto.FromString(entry.SerializeToString()) for entry in inputs]
-    del graph.input[:]
-    graph.input.extend(copies)
+        patch.add("Transpose", [result], "model_layout", perm=[0, 2, 3, 1])
+    patch.nodes[-1].output[0] = real_name(spec.name) if quantise is None else quantise.output[0]
+    _put_in_place(model, spec.name, patch, quantise)
     return form
+
+
+def _put_in_place(model: onnx.ModelProto, name: str, patch: Patch, quantise: onnx.NodeProto | None) -> None:
+    """Let the patch stand for input ``name`` and the node behind it; constants that nobody reads any more go."""
+    old = onnx.GraphProto()
+    old.CopyFrom(model.graph)
+    rest = [node for node in old.node if quantise is None or node.output[0] != quantise.output[0]]
+    if quantise is None:
+        _rename_reads(rest, name, patch.nodes[-1].output[0])
+    nodes = [*patch.nodes, *rest]
+    read = {tensor for node in nodes for tensor in node.input} | {value.name for value in old.output}
+    position = [value.name for value in old.input].index(name)
+    graph = model.graph
+    del graph.node[:], graph.input[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.input.extend([*old.input[:position], *patch.inputs, *old.input[position + 1 :]])
+    graph.initializer.extend([*(tensor for tensor in old.initializer if tensor.name in read), *patch.constants])
 
 
 def _rename_reads(nodes: Sequence[onnx.NodeProto], old: str, new: str) -> None:
