@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 
+from npubake.pipeline.machine import machine
 from npubake.pipeline.worker import Event, Specification, execute
 
 _PR_SET_PDEATHSIG = 1
@@ -24,6 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 def serve(connection: socket.socket) -> None:
     """Answer requests until the other side closes."""
+    machine()  # read once, not by each worker
     woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -39,6 +41,7 @@ def serve(connection: socket.socket) -> None:
             if connection.fileno() in ready:
                 data, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
                 if not data:
+                    _end(pipes)
                     return
                 pid, pipe = _fork(connection, descriptors)
                 pipes[pid] = pipe
@@ -54,6 +57,14 @@ def _reap(pipes: dict[int, int]) -> None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(pipe, json.dumps({"event": "exit", "status": status}).encode() + b"\n")
             os.close(pipe)
+
+
+def _end(pipes: dict[int, int]) -> None:
+    """End all workers and see them gone, so that nothing of the build is at work when the pool has closed."""
+    for pid in pipes:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pipes:
+        os.waitpid(pid, 0)
 
 
 def _fork(connection: socket.socket, descriptors: list[int]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from npubake.errors import Fault, RecipeError
@@ -77,9 +78,9 @@ def longest_path(tasks: Iterable[Task], seconds: Mapping[str, float]) -> tuple[s
     """Ids along the path that takes longest, whatever the number of jobs. seconds: by task id; 0 where absent."""
     finish: dict[str, tuple[float, tuple[str, ...]]] = {}
     for task in tasks:
-        before = max((finish[name] for name in task.predecessors()), default=(0.0, ()))
+        before = max((finish[name] for name in task.predecessors()), key=itemgetter(0), default=(0.0, ()))
         finish[task.id] = (before[0] + seconds.get(task.id, 0.0), (*before[1], task.id))
-    return max(finish.values(), default=(0.0, ()))[1]
+    return max(finish.values(), key=itemgetter(0), default=(0.0, ()))[1]
 
 
 def to_dot(tasks: Iterable[Task]) -> str:
