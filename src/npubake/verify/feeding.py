@@ -53,12 +53,27 @@ class Feeder:
         candidate: Feed = {}
         for name, form in self.samples.inputs.items():
             spec = self.runtime_inputs.get(name)
-            if spec is None or spec.type not in _PIXELS:
-                reference[name] = candidate[name] = form.prepare(stored[name])
-                continue
-            ordered = stored[name][:, :, ::-1] if spec.channels == "bgr" else stored[name]
-            tensors = runtime_input.encode(spec, ordered)
-            decoded = runtime_input.decode(spec, tensors)
-            reference[name] = form.prepare(decoded[:, :, ::-1] if spec.channels == "bgr" else decoded)
+            tensors = self._tensors(name, stored[name])
             candidate.update(tensors)
+            if spec is None or spec.type not in _PIXELS:
+                reference[name] = tensors[name]
+            else:
+                reference[name] = form.prepare(_ordered(spec, runtime_input.decode(spec, tensors)))
         return Feeds(reference=reference, candidate=candidate)
+
+    def candidate(self, index: int) -> Feed:
+        """The candidate's inputs alone: what the board would be fed."""
+        stored = self.samples.read_stored(index)
+        return {key: value for name in stored for key, value in self._tensors(name, stored[name]).items()}
+
+    def _tensors(self, name: str, stored: NDArray[Any]) -> Feed:
+        """The candidate's tensors for one input of the float model."""
+        spec = self.runtime_inputs.get(name)
+        if spec is None or spec.type not in _PIXELS:
+            return {name: self.samples.inputs[name].prepare(stored)}
+        return runtime_input.encode(spec, _ordered(spec, stored))
+
+
+def _ordered(spec: RuntimeInput, pixels: NDArray[Any]) -> NDArray[Any]:
+    """Between the stored order of channels, RGB, and the order that the runtime input states; its own inverse."""
+    return pixels[:, :, ::-1] if spec.channels == "bgr" else pixels

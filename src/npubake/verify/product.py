@@ -7,7 +7,7 @@ A model with runtime inputs is fed what the board would feed: the metric holds t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -37,12 +37,12 @@ class Trial:
     threads: int
     progress: Progress
 
-    def outputs(self) -> Any:
+    def outputs(self) -> Iterator[tuple[int, Outputs]]:
         """Yield (index, outputs by the float model's names)."""
         session = TensorSession(self.model.path, (entry.name for entry in self.model.outputs.values()), self.threads)
         feeder = Feeder.of(self.model.record, self.samples)
         for index in range(self.samples.count):
-            values = session.run(feeder.read(index).candidate if feeder.runtime_inputs else self.samples.read(index))
+            values = session.run(feeder.candidate(index))
             yield index, {old: entry.real(values[entry.name]) for old, entry in self.model.outputs.items()}
             self.progress(index + 1, self.samples.count)
 
