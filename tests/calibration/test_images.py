@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -104,6 +106,34 @@ def test_a_colour_picture_in_a_grey_set_is_refused() -> None:
 def test_a_truncated_file_is_refused(kind: str, kept: float) -> None:
     data = encoded(Image.fromarray(picture(64, 64)), kind)
     assert "corrupt" in refusal(data[: int(len(data) * kept)])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5, 20])
+def test_a_jpeg_that_lost_its_last_bytes_is_refused(cut: int) -> None:
+    data = encoded(Image.fromarray(picture(64, 64)), "JPEG", quality=95)
+    assert decode_image(data + b"trailing", name="a", channels=3).shape == (64, 64, 3)
+    assert "corrupt" in refusal(data[:-cut])
+
+
+def png16() -> bytes:
+    """A 16-bit RGB PNG of one grey level, written by hand: Pillow writes none."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = b"".join(b"\0" + struct.pack(">12H", *[40000] * 12) for _ in range(4))
+    head = struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_samples_that_pillow_would_cut_to_8_bits_are_refused() -> None:
+    assert "wider" in refusal(png16())
+    assert "wider" in refusal(b"P6 # a comment\n4 4 65535\n" + bytes(96))
+    assert decode_image(b"P6\n4 4\n255\n" + bytes(48), name="a", channels=3).shape == (4, 4, 3)
+
+
+def test_a_transparent_colour_is_refused() -> None:
+    assert "alpha" in refusal(encoded(Image.fromarray(picture()), transparency=(1, 2, 3)))
 
 
 def test_a_damaged_png_is_refused() -> None:

@@ -11,6 +11,7 @@ What is honoured, converted, refused (docs/calibration.md has the reasons):
 from __future__ import annotations
 
 import io
+import re
 import struct
 import warnings
 import zlib
@@ -24,6 +25,7 @@ from npubake.errors import Fault, RecipeError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _GRAY, _COLOUR = ("L",), ("RGB",)
+_REPLACE = "replace the file, or take it out of the set"
 _WHY: dict[str, tuple[str, str]] = {
     "RGBA": ("it has an alpha channel", "flatten it onto the background that the product sees"),
     "LA": ("it has an alpha channel", "flatten it onto the background that the product sees"),
@@ -50,26 +52,43 @@ def decode_image(data: bytes, *, name: str, channels: int) -> NDArray[np.uint8]:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             warnings.filterwarnings("error", message=".*[Tt]runcated.*")
             with Image.open(io.BytesIO(data)) as image:
+                _check_container(image, data, name)
                 image.load()
                 pixels = _pixels(image, name=name, channels=channels)
     except UnidentifiedImageError as error:
         raise _refused(name, "it is not an image that can be read, or its header is corrupt",
-                       "replace the file, or take it out of the set") from error  # fmt: skip
+                       _REPLACE) from error  # fmt: skip
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _refused(name, f"it is suspiciously large: {error}", "scale it down to the camera's size") from error
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, UserWarning) as error:
         raise _refused(name, f"it is corrupt or truncated: {error}",
-                       "replace the file, or take it out of the set") from error  # fmt: skip
+                       _REPLACE) from error  # fmt: skip
     return pixels
+
+
+def _check_container(image: Image.Image, data: bytes, name: str) -> None:
+    """What Pillow would pass over in silence: samples wider than 8 bits cut down, a JPEG whose end is missing."""
+    layout = str(getattr(image, "tile", []))  # decoder, place and raw mode of each part, until the pixels are loaded
+    if ";16" in layout or (image.format == "PPM" and _ppm_maximum(data) > 255):
+        raise _refused(name, *_WHY["I"])
+    start, end = data.rfind(b"\xff\xda"), data.rfind(b"\xff\xd9")  # start of scan, end of image (ITU-T T.81, B.1)
+    if image.format == "JPEG" and end < start:
+        raise _refused(name, "it is corrupt or truncated: the end of the JPEG is missing", _REPLACE)
+
+
+def _ppm_maximum(data: bytes) -> int:
+    """The fourth number of a PGM or PPM header (netpbm: magic, width, height, maximum); comments are skipped."""
+    words = re.sub(rb"#[^\n]*", b"", data[:1000]).split()
+    return int(words[3]) if data[:2] in (b"P2", b"P3", b"P5", b"P6") and len(words) > 3 else 0
 
 
 def _pixels(image: Image.Image, *, name: str, channels: int) -> NDArray[np.uint8]:
     if getattr(image, "n_frames", 1) > 1:
         raise _refused(name, "it holds several frames", "write the frames as files of their own")
     upright = ImageOps.exif_transpose(image)
+    if "transparency" in upright.info:
+        raise _refused(name, *_WHY["RGBA"])
     if upright.mode == "P":
-        if "transparency" in upright.info:
-            raise _refused(name, *_WHY["RGBA"])
         upright = upright.convert("RGB")
     if upright.mode in _WHY or upright.mode.startswith("I;"):
         raise _refused(name, *_WHY.get(upright.mode, _WHY["I"]))
