@@ -119,15 +119,15 @@ def test_a_range_for_something_that_is_no_input_is_refused() -> None:
 
 def test_overrides_reach_only_what_they_match() -> None:
     item = subject()
-    override = {"match": {"names": ["node_c2"]}, "set": {"method": "percentile", "percentile": 0.7}}
-    changed = made(item, matched=[("node_c2",)], layer_overrides=[override])
+    override = {"match": {"names": ["node_c3"]}, "set": {"method": "percentile", "percentile": 0.7}}
+    changed = made(item, matched=[("node_c3",)], layer_overrides=[override])
     plain = made(item)
     differing = {
         name for name, form in plain.parameters.tensors.items() if changed.parameters.tensors[name] != form
     }  # fmt: skip
-    assert differing == {"c2"}
+    assert differing == {"c3"}
     (entry,) = changed.record.overrides
-    assert (entry.path, entry.groups, entry.match) == ("layer_overrides[0]", ("node_c2",), {"names": ["node_c2"]})
+    assert (entry.path, entry.groups, entry.match) == ("layer_overrides[0]", ("node_c3",), {"names": ["node_c3"]})
 
 
 def test_granularity_by_override() -> None:
@@ -220,3 +220,35 @@ def test_the_record_counts_and_lists() -> None:
 def test_the_same_input_gives_the_same_parameters() -> None:
     item = subject()
     assert made(item).parameters == made(item).parameters
+
+
+SILU = """t (float[1,2,4,4] x) => (float[1,2,4,4] y%s) {
+  c = Conv(x, w) r = Reshape(c, shape) s = Sigmoid(r) m = Mul(r, s) q = Reshape(m, back) y = Neg(q) %s
+}"""
+_SILU_CONSTANTS: Arrays = {
+    "w": np.array([[-40, 3], [1, 9]], np.float32).reshape(2, 2, 1, 1),
+    "shape": np.array([1, 32], np.int64),
+    "back": np.array([1, 2, 4, 4], np.int64),
+}
+
+
+def test_what_a_flat_end_cannot_tell_apart_is_cut_off() -> None:
+    item = subject(SILU % ("", ""), _SILU_CONSTANTS)
+    assert item.statistics["c"].minimum < -20
+    assignment = made(item)
+    form = assignment.parameters.tensors["c"]
+    step = assignment.parameters.tensors["m"].scale
+    assert form.high == snap_outward(item.statistics["c"].maximum)
+    assert -8 < form.low < -4
+    assert abs(form.low / (1 + np.exp(-form.low))) <= step * 0.51  # SiLU at the cut is below half an output step
+    assert assignment.record.cut_ranges == ("c", "r")
+    wide = made(item, "a16w8").parameters.tensors["c"]
+    assert wide.low < form.low
+
+
+@pytest.mark.parametrize(("output", "reader"), [(", float[1,2,4,4] z", "z = Relu(c)"), (", float[1,32] r", "")])
+def test_nothing_is_cut_where_something_else_reads_the_values(output: str, reader: str) -> None:
+    item = subject(SILU % (output, reader), _SILU_CONSTANTS)
+    assignment = made(item)
+    assert assignment.parameters.tensors["c"].low == snap_outward(item.statistics["c"].minimum)
+    assert assignment.record.cut_ranges == ()

@@ -54,11 +54,11 @@ class Observed:
 
 
 def observe(name: str, folder: Path) -> Observed:
-    """The real classifier, optimised, with statistics of 24 calibration pictures."""
+    """The real classifier, optimised, with statistics of its 64 calibration pictures."""
     optimised = optimize_model(import_model((ROOT / "models" / f"{name}.onnx").read_bytes(), {}))
     save_model(optimised.model, folder / "model.onnx")
     optimised.summary.save(folder / "graph.json")
-    files = sorted((ROOT / "data" / "digits_cls" / "calibration").glob("*.npy"))[:24]
+    files = sorted((ROOT / "data" / "digits_cls" / "calibration").glob("*.npy"))
     pictures = [np.load(path)[None] for path in files]
     tensors: dict[str, TensorStatistics] = {}
     for picture in pictures:
@@ -67,7 +67,7 @@ def observe(name: str, folder: Path) -> Observed:
             entry = counted(values[tensor])
             tensors[tensor] = tensors[tensor].merged(entry) if tensor in tensors else entry
     Statistics(samples=len(pictures), tensors=tensors).save(folder / "statistics.npz")
-    images = np.load(ROOT / "data" / "digits_cls" / "validation.npz")["images"][:100]
+    images = np.load(ROOT / "data" / "digits_cls" / "validation.npz")["images"][:300]
     return Observed(folder=folder, validation=[image[None] for image in images], calibration=pictures)
 
 

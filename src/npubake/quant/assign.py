@@ -60,7 +60,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     ranges = tensor_ranges(summary, subject.statistics, thresholds, request.input_ranges)
     precisions = decide_precisions(summary, request.lane, _asked(request, matched), _beyond_float16(subject, ranges))
     weighted = _weighted(subject, precisions, _granularities(summary, request, matched))
-    classes = class_ranges(precisions, ranges, thresholds)
+    classes = class_ranges(summary, precisions, ranges, thresholds)
     settled = settle_ranges(classes, _edges(summary, precisions, weighted))
     tensors = {name: settled.parameters[precisions.classes.of[name]] for name in precisions.dtypes}
     weights, facts = _weights(summary, precisions, weighted, tensors)
@@ -75,6 +75,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         overrides=_overrides(request, matched, precisions),
         raised_scales=settled.raised,
         dead_tensors=tuple(name for name in tensors if ranges[name].dead),
+        cut_ranges=tuple(name for name in tensors if classes[precisions.classes.of[name]].cut),
         float16_overflow=precisions.overflow,
         mixed_concats=tuple(mixed_concats(summary, _integer_groups(precisions), ranges)),
         shared_scales=tuple(

@@ -31,7 +31,7 @@ OPSET, IR_VERSION = 21, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedModel:
-    """provenance: optimised tensor -> what its readers see in ``model``; equal up to quantisation."""
+    """provenance: optimised tensor -> what its readers see in ``model``; equal up to quantisation and clipping."""
 
     model: onnx.ModelProto
     provenance: tuple[Provenance, ...]

@@ -61,6 +61,11 @@ def union(spans: Iterable[Range]) -> Range:
     return Range(low=min(span.low for span in known), high=max(span.high for span in known))
 
 
+def intersection(first: Range, second: Range) -> Range:
+    """What both hold."""
+    return Range(low=max(first.low, second.low), high=min(first.high, second.high))
+
+
 def widened(span: Range, factor: float) -> Range:
     """Both ends times ``factor`` (at least 1), snapped outward again."""
     if factor < 1.0:

@@ -29,14 +29,16 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRecord:
-    """overrides: all, in order; raised_scales; dead_tensors: nothing above 2**-60 was seen, range 0..1 is assumed;
-    float16_overflow: tensor -> groups that left float16 for it; mixed_concats; shared_scales: classes of tensors that
-    hold one scale; weighted: bounds and limited channels of each weighted integer group.
+    """overrides: all, in order. raised_scales: and for whose sake. dead_tensors: nothing above 2**-60 was seen, 0..1 is
+    assumed. cut_ranges: tensors clipped where their readers cannot tell the difference (quant/saturation.py).
+    float16_overflow: tensor -> groups that left float16 for it. mixed_concats: concats of large beside small.
+    shared_scales: classes of tensors that hold one scale. weighted: bounds and limited channels of each weighted group.
     """
 
     overrides: tuple[Override, ...]
     raised_scales: tuple[RaisedScale, ...]
     dead_tensors: tuple[str, ...]
+    cut_ranges: tuple[str, ...]
     float16_overflow: Mapping[str, tuple[str, ...]]
     mixed_concats: tuple[MixedConcat, ...]
     shared_scales: tuple[tuple[str, ...], ...]

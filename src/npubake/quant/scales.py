@@ -24,12 +24,16 @@ _WIDEST_INPUT = 16.0  # an int16 input gives at most 4 of its 16 bits to its rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRange:
-    """Range and type that a sharing class starts with. shared: several kernels write into it (a concat's inputs)."""
+    """Range and type that a sharing class starts with.
+
+    shared: several kernels write into it (a concat's inputs); cut: its range leaves out what no reader can tell apart.
+    """
 
     span: Range
     dtype: IntegerType
     asymmetric: bool
     shared: bool = False
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, StageError
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.precisions import Precisions
-from npubake.quant.ranges import Range, snapped, union
+from npubake.quant.ranges import Range, intersection, snapped, union
 from npubake.quant.request import Request
+from npubake.quant.saturation import useful_range
 from npubake.quant.scales import ClassRange
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.thresholds import Threshold, measured_range
@@ -87,18 +88,52 @@ def tensor_ranges(
 
 
 def class_ranges(
-    precisions: Precisions, ranges: Mapping[str, Range], thresholds: Mapping[str, Threshold]
+    summary: GraphSummary, precisions: Precisions, ranges: Mapping[str, Range], thresholds: Mapping[str, Threshold]
 ) -> dict[str, ClassRange]:
-    """Of each sharing class that is held in integers: the union of its sources' ranges, asymmetric where all are."""
+    """Of each sharing class that is held in integers: the union of its sources' ranges, asymmetric where all are, cut
+    where nothing that reads the class can tell the difference.
+    """
+    classes = precisions.classes
+    spans = {first: union(ranges[source] for source in sources) for first, sources in classes.sources.items()}
+    needed = _needed_ranges(summary, precisions, spans)
     made: dict[str, ClassRange] = {}
     for name, dtype in precisions.dtypes.items():
-        first = precisions.classes.of[name]
-        if first not in made:
-            sources = precisions.classes.sources[first]
-            made[first] = ClassRange(
-                span=union(ranges[source] for source in sources),
-                dtype=dtype,
-                asymmetric=all(thresholds[source].asymmetric for source in sources),
-                shared=len(sources) > 1,
-            )
+        first = classes.of[name]
+        sources = classes.sources[first]
+        span = intersection(spans[first], needed.get(first, spans[first]))
+        made[first] = ClassRange(
+            span=span,
+            dtype=dtype,
+            asymmetric=all(thresholds[source].asymmetric for source in sources),
+            shared=len(sources) > 1,
+            cut=span != spans[first],
+        )
     return made
+
+
+def _needed_ranges(summary: GraphSummary, precisions: Precisions, spans: Mapping[str, Range]) -> dict[str, Range]:
+    """What the readers of a class can tell apart, for classes that only integer tables with flat ends read."""
+    classes, needed = precisions.classes, dict[str, Range]()
+    whole = {classes.of[name] for name in (*summary.inputs, *summary.outputs) if name in classes.of}
+    for group in summary.groups:
+        for first in {classes.of[name]: None for name in group.inputs if name in classes.of}:
+            seen = _told_apart(group, first, precisions, spans)
+            if seen is None:
+                whole.add(first)
+            elif seen is not _MOVED:
+                needed[first] = union([needed[first], seen]) if first in needed else seen
+    return {first: span for first, span in needed.items() if first not in whole}
+
+
+_MOVED = Range(low=0.0, high=0.0)  # a movement inside the class: those behind it answer
+
+
+def _told_apart(group: FusionGroup, first: str, precisions: Precisions, spans: Mapping[str, Range]) -> Range | None:
+    """What ``group`` can tell apart of its input; None for all of it."""
+    target = precisions.classes.of.get(group.outputs[0])
+    if target == first:
+        return _MOVED
+    if group.kind != "table" or group.outputs[0] not in precisions.dtypes or target is None:
+        return None
+    steps = 255 if precisions.dtypes[group.outputs[0]] == "uint8" else 65535
+    return useful_range(group.function, (spans[target].high - spans[target].low) / steps)
