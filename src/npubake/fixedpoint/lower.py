@@ -8,7 +8,7 @@ that comes from integers is made by ``y/DequantizeLinear`` from ``y/accumulator`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -25,11 +25,11 @@ from npubake.fixedpoint.kernels.movement import lower_concat, lower_movement
 from npubake.fixedpoint.kernels.normalisation import lower_layer_norm, lower_softmax
 from npubake.fixedpoint.kernels.pooling import lower_average, lower_reduce, lower_resize
 from npubake.fixedpoint.lowered import Lowered, OutputFact, Tail
-from npubake.fixedpoint.lowering import Lowering, NoIntegerKernelError
+from npubake.fixedpoint.lowering import Kernel, Lowering, NoIntegerKernelError
 from npubake.graph.summary import FusionGroup, GraphSummary, Provenance
 from npubake.quant.parameters import QuantizationParameters
 
-KERNELS: Mapping[str, Callable[[Lowering, FusionGroup], None]] = {
+KERNELS: Mapping[str, Kernel] = {
     "conv": lower_convolution,
     "conv_transpose": lower_transposed_convolution,
     "linear": lower_linear,

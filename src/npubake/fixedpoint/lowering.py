@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -86,6 +86,9 @@ class Lowering:
 
     def certify(self, group: FusionGroup, kernel: str, bound: int, exact: str) -> None:
         self.certificates.append(Certificate(group=group.name, kernel=kernel, bound=bound, exact=exact))
+
+
+Kernel = Callable[[Lowering, FusionGroup], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,14 @@ from npubake.errors import Fault, RecipeError
 from npubake.fixedpoint.colour import RuntimeInput
 from npubake.fixedpoint.lower import lower_model
 from npubake.fixedpoint.lowered import Lowered, Tail
-from npubake.fixedpoint.remove_edges import remove_edges
+from npubake.fixedpoint.remove_edges import IntegerSoftmax, remove_edges
 from npubake.fixedpoint.runtime_input import bake_runtime_input
+from npubake.graph.editing import attribute
 from npubake.graph.summary import GraphSummary, Provenance
 from npubake.quant.parameters import QuantizationParameters
+
+
+_INTEGERS = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,8 @@ def quantise(
         inputs=request.remove_inputs,
         outputs=request.remove_outputs,
         int32_tail=request.tail == "int32",
+        untouched=[name for facts in runtime.values() if "table" in facts for name in facts["tensors"]],
+        softmaxes=_integer_softmaxes(model, summary, lowered),
     )
     record = {
         "version": 1,
@@ -83,6 +89,29 @@ def quantise(
         **_lowering_facts(lowered),
     }
     return Quantised(model=baked, removed=removed_model, record=record)
+
+
+def _integer_softmaxes(model: onnx.ModelProto, summary: GraphSummary, lowered: Lowered) -> dict[str, IntegerSoftmax]:
+    """Outputs that a Softmax in integers makes; the others keep their Softmax node."""
+    held = {entry.old: entry for entry in lowered.provenance if entry.relation == "scaled"}
+    kinds = {value.name: value.type.tensor_type.elem_type for value in lowered.model.graph.value_info}
+    exact = {certificate.group for certificate in lowered.certificates}
+    found = {}
+    for group in summary.groups:
+        name = group.outputs[0]
+        if group.kind != "softmax" or name not in summary.outputs or group.name not in exact:
+            continue
+        node = next(node for node in model.graph.node if node.op_type == "Softmax" and node.name in group.nodes)
+        source = held.get(node.input[0])
+        if source is not None and kinds.get(source.new) in _INTEGERS:
+            found[name] = IntegerSoftmax(
+                node=node.name,
+                axis=attribute(node, "axis", -1),
+                source=source.new,
+                scale=source.factor,
+                zero_point=source.zero_point,
+            )
+    return found
 
 
 def _lowering_facts(lowered: Lowered) -> dict[str, Any]:

@@ -1,21 +1,24 @@
 """Fixed-point room: removes nodes beside the model's inputs and outputs, as hb_compile's ``remove_node_type`` does.
 
 A node of a wanted type that reads a graph input alone, or makes a graph output, goes; the edge keeps its name and
-takes the dtype and shape of what stood behind the node. Repeated until nothing at an edge matches. What the application
+takes the dtype and shape of what stood behind the node. Repeated until nothing at an edge matches; Reshape and
+Transpose are also found on the far side of a Quantize or Dequantize that stays. What the application
 has to do instead is recorded: scale, zero point and axis where a Quantize or Dequantize went. Removing Quantize from an
 input x: q = sat(rint(x / scale) + zero_point) is the application's; Dequantize from an output: y = scale * (q - zp).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
 from npubake.errors import Fault, RecipeError
+from npubake.fixedpoint.model_edges import InputEdge, OutputEdge, Side, edge_facts
 from npubake.graph.editing import GraphEditor, attribute
 
 # Names that a recipe uses (the vendor's own) -> ONNX operator.
@@ -27,7 +30,6 @@ REMOVABLE: Mapping[str, str] = {
     "Reshape": "Reshape",
     "Softmax": "Softmax",
 }
-Side = Literal["inputs", "outputs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,17 @@ class Affine:
     scale: tuple[float, ...]
     zero_point: int
     axis: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerSoftmax:
+    """node: the Softmax of the optimised graph; source: the integer tensor that it reads in the lowered model."""
+
+    node: str
+    axis: int
+    source: str
+    scale: float
+    zero_point: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +76,20 @@ class RemovedNode:
 
 
 def remove_edges(
-    model: onnx.ModelProto, *, inputs: Sequence[str] = (), outputs: Sequence[str] = (), int32_tail: bool = False
+    model: onnx.ModelProto,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    int32_tail: bool = False,
+    untouched: Collection[str] = (),
+    softmaxes: Mapping[str, IntegerSoftmax] | None = None,
 ) -> tuple[onnx.ModelProto, list[RemovedNode]]:
     """The model without edge nodes of the named types (keys of ``REMOVABLE``), and what went, from the edge inwards.
 
     int32_tail: also remove every Dequantize of an int32 accumulator at an output, whether named or not (platforms whose
-    matrix unit has no float output). Raises RecipeError, all faults at once: an unknown type, or a type that matched
-    nothing on its side.
+    matrix unit has no float output). untouched: inputs that keep their nodes, since the runtime's conversion is baked
+    in there. softmaxes: outputs that an integer Softmax makes, which is no single node any more. Raises RecipeError,
+    all faults at once: an unknown type, or a type that matched nothing on its side.
     """
     unknown = [
         Fault(where=f"remove.{side}", what=f"{name!r} cannot be removed", hint=f"one of {', '.join(REMOVABLE)}")
@@ -84,9 +104,13 @@ def remove_edges(
     editor = GraphEditor(edges)
     removed: list[RemovedNode] = []
     for value in edges.graph.input:
-        removed += _peel(_InputEdge(editor, value), [REMOVABLE[name] for name in inputs])
+        if value.name in untouched:
+            continue
+        removed += _peel(InputEdge(editor, value), [REMOVABLE[name] for name in inputs])
     for value in edges.graph.output:
-        removed += _peel(_OutputEdge(editor, value, int32_tail), [REMOVABLE[name] for name in outputs])
+        if "Softmax" in outputs and softmaxes and value.name in softmaxes:
+            removed.append(_drop_softmax(editor, value, softmaxes[value.name]))
+        removed += _peel(OutputEdge(editor, value, int32_tail), [REMOVABLE[name] for name in outputs])
     sides: tuple[tuple[Side, Sequence[str]], ...] = (("inputs", inputs), ("outputs", outputs))
     faults = [
         _unmatched(editor, side, name)
@@ -99,90 +123,38 @@ def remove_edges(
     return (editor.finish() if removed else edges), removed
 
 
-class _InputEdge:
-    """A graph input whose only reader may go."""
-
-    side: Side = "inputs"
-
-    def __init__(self, editor: GraphEditor, value: onnx.ValueInfoProto) -> None:
-        self.editor = editor
-        self.value = value
-
-    def why(self, op_types: Sequence[str]) -> str:
-        node = self.node()
-        return "remove" if node is not None and node.op_type in op_types else ""
-
-    def node(self) -> onnx.NodeProto | None:
-        node = self.editor.only_reader(self.value.name)
-        if node is None or node.input[0] != self.value.name or node.output[0] in self.editor.outputs:
-            return None
-        return node
-
-    def remove(self, node: onnx.NodeProto) -> None:
-        _retype(self.editor, self.value, node.output[0])
-        self.editor.redirect(node.output[0], self.value.name)
-        self.editor.remove([node])
+def _drop_softmax(editor: GraphEditor, value: onnx.ValueInfoProto, softmax: IntegerSoftmax) -> RemovedNode:
+    """Let the output be the dequantised input of an integer Softmax, which was lowered to many nodes."""
+    old = editor.producer(value.name)
+    assert old is not None
+    inner = editor.fresh(f"{value.name}/softmax")
+    editor.redirect(value.name, inner)
+    editor.set_output(old, inner)
+    zero = np.array(softmax.zero_point, dtype=helper.tensor_dtype_to_np_dtype(editor.element_type(softmax.source)))
+    scale = editor.add_constant(f"{value.name}/before_softmax/scale", np.array(softmax.scale, dtype=np.float32))
+    point = editor.add_constant(f"{value.name}/before_softmax/zero_point", zero)
+    editor.add_node("DequantizeLinear", [softmax.source, scale, point], [value.name], f"{value.name}/before_softmax")
+    dtype, shape = edge_facts(value)
+    return RemovedNode(
+        side="outputs", tensor=value.name, node=softmax.node, op_type="Softmax", dtype=dtype, shape=shape,
+        before_dtype=dtype, before_shape=shape, affine=None, attributes={"axis": softmax.axis}, why="remove",
+    )  # fmt: skip
 
 
-class _OutputEdge:
-    """A graph output whose maker may go."""
-
-    side: Side = "outputs"
-
-    def __init__(self, editor: GraphEditor, value: onnx.ValueInfoProto, int32_tail: bool) -> None:
-        self.editor = editor
-        self.value = value
-        self.int32_tail = int32_tail
-
-    def why(self, op_types: Sequence[str]) -> str:
-        node = self.node()
-        if node is None:
-            return ""
-        accumulator = self.editor.element_type(node.input[0]) == onnx.TensorProto.INT32
-        if self.int32_tail and node.op_type == "DequantizeLinear" and accumulator:
-            return "tail int32"
-        return "remove" if node.op_type in op_types else ""
-
-    def node(self) -> onnx.NodeProto | None:
-        node = self.editor.producer(self.value.name)
-        if node is None or not node.input or self.editor.producer(node.input[0]) is None:
-            return None
-        return None if node.input[0] in self.editor.outputs else node
-
-    def remove(self, node: onnx.NodeProto) -> None:
-        """The source takes the output's name; where the graph itself reads the output, the node stays for it."""
-        name, source = self.value.name, node.input[0]
-        maker = self.editor.producer(source)
-        assert maker is not None
-        _retype(self.editor, self.value, source)
-        if self.editor.readers(name):
-            inner = self.editor.fresh(f"{name}/inner")
-            self.editor.redirect(name, inner)
-            self.editor.set_output(node, inner)
-        else:
-            self.editor.remove([node])
-        self.editor.redirect(source, name)
-        for slot, made in enumerate(maker.output):
-            if made == source:
-                maker.output[slot] = name
-        self.editor.set_inputs(maker, list(maker.input))  # its outputs changed: let the editor look again
-
-
-def _peel(edge: _InputEdge | _OutputEdge, op_types: Sequence[str]) -> list[RemovedNode]:
+def _peel(edge: InputEdge | OutputEdge, op_types: Sequence[str]) -> list[RemovedNode]:
     """Remove nodes from one edge inwards; every entry carries how the edge's integers are read from there on."""
     removed: list[RemovedNode] = []
     affine: Affine | None = None
-    while why := edge.why(op_types):
-        node = edge.node()
-        assert node is not None
+    while (found := edge.find(op_types)) is not None:
+        node, why = found
         moved = _affine_behind(edge.editor, node, affine, edge.side)
         if isinstance(moved, str):
             break
         affine = moved
         facts = {entry.name: attribute(node, entry.name, None) for entry in node.attribute}
-        before_dtype, before_shape = _facts(edge.value)
+        before_dtype, before_shape = edge_facts(edge.value)
         edge.remove(node)
-        dtype, shape = _facts(edge.value)
+        dtype, shape = edge_facts(edge.value)
         removed.append(
             RemovedNode(
                 side=edge.side,
@@ -203,12 +175,6 @@ def _peel(edge: _InputEdge | _OutputEdge, op_types: Sequence[str]) -> list[Remov
     return removed
 
 
-def _facts(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...]]:
-    tensor = value.type.tensor_type
-    name = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    return name, tuple(dim.dim_value for dim in tensor.shape.dim)
-
-
 def _affine_behind(editor: GraphEditor, node: onnx.NodeProto, affine: Affine | None, side: Side) -> Affine | str | None:
     """How the edge's integers are read once ``node`` has gone; a string says why it must stay."""
     if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -226,15 +192,6 @@ def _affine_behind(editor: GraphEditor, node: onnx.NodeProto, affine: Affine | N
         perm = list(attribute(node, "perm", []))
         return replace(affine, axis=perm[affine.axis] if side == "outputs" else perm.index(affine.axis))
     return "a scale a channel cannot be carried over a change of shape"
-
-
-def _retype(editor: GraphEditor, value: onnx.ValueInfoProto, tensor: str) -> None:
-    """Give a graph input or output the dtype and shape of ``tensor``."""
-    shape = editor.shape(tensor)
-    kind = editor.element_type(tensor)
-    assert shape is not None
-    assert kind
-    value.type.CopyFrom(helper.make_tensor_type_proto(kind, shape))
 
 
 def _unmatched(editor: GraphEditor, side: Side, name: str) -> Fault:

@@ -26,6 +26,14 @@ class ModelWriter:
         self._shared: dict[tuple[bytes, str, tuple[int, ...]], str] = {}
         self._taken = set(taken)
 
+    def take(self, names: Iterable[str]) -> None:
+        """Never give out these names."""
+        self._taken.update(names)
+
+    def constants(self) -> tuple[onnx.TensorProto, ...]:
+        """All initialisers made so far."""
+        return tuple(self._constants.values())
+
     def unique(self, wish: str) -> str:
         """``wish``, or ``wish`` with a number where that is taken. Tensors and nodes share one space of names."""
         name, count = wish, 0
