@@ -147,6 +147,40 @@ def test_axis_follows_a_transpose() -> None:
     np.testing.assert_array_equal(restored.transpose(2, 0, 1), run_model(original, {"x": x})["y"])
 
 
+def test_moves_on_the_far_side_of_a_node_that_stays() -> None:
+    """Reshape and Transpose commute with one scale: they go, Quantize and Dequantize stay."""
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float[2,3,4] x) => (float[6,4] y, float[6,4] z)
+    <float s = {0.3}, uint8 zp = {9}, int64[2] shape = {6, 4}, float t = {0.7}>
+    {
+      [in] q = QuantizeLinear(x, s, zp)  [turn] r = Transpose<perm: ints = [1, 0, 2]>(q)
+      [wide] w = Cast<to: int = 6>(r)  [neg] n = Neg(w)
+      [flat] f = Reshape(n, shape)  [tail] y = DequantizeLinear(f, t)  [root] z = Abs(y)
+    }
+    """
+    original = onnx.shape_inference.infer_shapes(parser.parse_model(text), strict_mode=True)
+    model, removed = remove_edges(original, inputs=["Transpose"], outputs=["Reshape"])
+    onnx.checker.check_model(model, full_check=True)
+    assert [(entry.tensor, entry.node, entry.affine) for entry in removed] == [("x", "turn", None), ("y", "flat", None)]
+    assert kinds(model)["x"] == (TensorProto.FLOAT, (3, 2, 4))
+    assert kinds(model)["y"] == (TensorProto.FLOAT, (3, 2, 4))
+    x = np.random.default_rng(4).normal(0, 30, (2, 3, 4)).astype(np.float32)
+    want, got = run_model(original, {"x": x}), run_model(model, {"x": np.ascontiguousarray(x.transpose(1, 0, 2))})
+    np.testing.assert_array_equal(got["y"].reshape(6, 4), want["y"])
+    np.testing.assert_array_equal(got["z"], want["z"])
+    channel = text.replace("float t = {0.7}", "float[4] t = {0.5, 1.0, 2.0, 4.0}")
+    channel = channel.replace("Linear(f,", "Linear<axis: int = 1>(f,")
+    original = onnx.shape_inference.infer_shapes(parser.parse_model(channel), strict_mode=True)
+    with pytest.raises(RecipeError):  # a scale a channel does not commute with a change of shape
+        remove_edges(original, outputs=["Reshape"])
+
+
+def test_untouched_inputs_keep_their_nodes() -> None:
+    with pytest.raises(RecipeError):
+        remove_edges(source(), inputs=["Quantize"], untouched=["x"])
+
+
 def test_all_faults_at_once() -> None:
     with pytest.raises(RecipeError) as caught:
         remove_edges(source(), inputs=["Conv"], outputs=["Relu"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from npubake.errors import GateError
 from npubake.graph.execution import run_model
 from npubake.graph.model_file import load_model
 from npubake.toolchains.reference.verification import FLOAT_COSINE, RECORDED, Comparison, difference, judge
-from tests.toolchains.digits import GRAY, J6E, J6P, calibrated, compiled, quantised, verified
+from tests.toolchains.digits import GRAY, J6E, J6P, calibrated, compiled, quantised, verified, with_softmax
 
 EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, J6P),
@@ -78,16 +79,32 @@ def test_bytes_repeat(tmp_path: Path) -> None:
     assert len(json.loads(made[0][0])["runs"]) == 4
 
 
+@pytest.mark.parametrize(("outputs", "dtype"), [(["Softmax"], "float32"), (["Softmax", "Dequantize"], "uint8")])
+def test_softmax_at_the_tail_becomes_the_applications_part(tmp_path: Path, outputs: list[str], dtype: str) -> None:
+    """The integer Softmax goes; the bare model is equal bit by bit, the whole one within the Softmax's own steps."""
+    road = quantised(with_softmax(), {"runtime_input": GRAY, "remove": {"outputs": outputs}})
+    road = compiled(road.branch(tmp_path), {"platform": J6P})
+    (entry,) = road.record("compile.contract")["outputs"]
+    assert entry["dtype"] == dtype
+    (bare,) = verified(road, {"count": 4}, "quantize.removed").record("verify.record")["comparisons"]
+    assert (bare["bitwise"], bare["equal"]) == (True, True)
+    (whole,) = verified(road, {"count": 4}).record("verify.record")["comparisons"]
+    assert whole["bitwise"] is False
+    assert whole["max_difference"] < 0.02
+
+
 def test_judgement() -> None:
-    good = Comparison(output="a", equal=True, max_difference=0.0, min_cosine=1.0)
-    near = Comparison(output="b", equal=False, max_difference=1e-3, min_cosine=FLOAT_COSINE)
-    far = Comparison(output="c", equal=False, max_difference=0.5, min_cosine=0.99)
-    judge([good], exact=True)
-    judge([good, near], exact=False)
+    good = Comparison(output="a", bitwise=True, tolerance=0.9999, equal=True, max_difference=0.0, min_cosine=1.0)
+    near = Comparison(
+        output="b", bitwise=False, tolerance=0.9999, equal=False, max_difference=1e-3, min_cosine=FLOAT_COSINE
+    )
+    far = Comparison(output="c", bitwise=False, tolerance=0.9999, equal=False, max_difference=0.5, min_cosine=0.99)
+    judge([good])
+    judge([good, near])
     with pytest.raises(GateError):
-        judge([near], exact=True)
+        judge([replace(near, bitwise=True)])
     with pytest.raises(GateError) as caught:
-        judge([near, far], exact=False)
+        judge([near, far])
     assert len(caught.value.faults) == 1
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from npubake.calibration.preprocessing import LinearStep
 from npubake.calibration.samples import Example, InputForm, SampleWriter, Source
@@ -71,11 +72,27 @@ def write_samples(path: Path, count: int) -> None:
 
 @cache
 def calibrated() -> Road:
-    """optimize, observe, calibrate (a8w8) of models/digits_mobilenet.onnx."""
+    """import, optimize, observe, calibrate (a8w8) of models/digits_mobilenet.onnx."""
+    return _calibrated(ROOT / "models/digits_mobilenet.onnx")
+
+
+@cache
+def with_softmax() -> Road:
+    """The same with a Softmax behind its logits: output ``probabilities``."""
+    model = onnx.load(ROOT / "models/digits_mobilenet.onnx")
+    model.graph.node.append(onnx.helper.make_node("Softmax", ["logits"], ["probabilities"], name="softmax", axis=1))
+    model.graph.output[0].name = "probabilities"
+    folder = Path(tempfile.mkdtemp(prefix="npubake-digits-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    onnx.save(model, folder / "softmax.onnx")
+    return _calibrated(folder / "softmax.onnx")
+
+
+def _calibrated(model: Path) -> Road:
     folder = Path(tempfile.mkdtemp(prefix="npubake-digits-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_samples(folder / "samples", 16)
-    road = Road(folder=folder, files={"model": ROOT / "models/digits_mobilenet.onnx", "samples": folder / "samples"})
+    road = Road(folder=folder, files={"model": model, "samples": folder / "samples"})
     road = road.run(import_model, {"model": "model"}, ("model",), {})
     road = road.run(optimize, {"model": "import_model.model"}, ("model", "graph"), {})
     both = {"model": "optimize.model", "graph": "optimize.graph"}

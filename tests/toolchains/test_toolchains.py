@@ -36,3 +36,11 @@ def test_asking_imports_nothing_heavy() -> None:
         "assert not {'numpy', 'onnx', 'onnxruntime'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_packaging_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; import npubake.stages.package;"
+        "assert not {'numpy', 'onnx', 'onnxruntime'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

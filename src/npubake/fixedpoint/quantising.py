@@ -18,7 +18,6 @@ from npubake.graph.editing import attribute
 from npubake.graph.summary import GraphSummary, Provenance
 from npubake.quant.parameters import QuantizationParameters
 
-
 _INTEGERS = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16)
 
 

@@ -28,7 +28,7 @@ def run(job: Job) -> None:
         model = load_model(job.input("model"))
         runs, comparisons = record_runs(package, model, samples, count, job.outputs["outputs"])
     exact = bool(package.contract["exact"])
-    judge(comparisons, exact=exact)
+    judge(comparisons)
     record: dict[str, Any] = {
         "version": 1,
         "provenance": [],
