@@ -111,6 +111,15 @@ def test_integers_and_half_floats_are_compared_exactly() -> None:
     assert compare(half, half.astype(np.float64)).error == 0.0
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "float16", "float32", "float64", "bool"])
+def test_an_affine_candidate_is_read_in_real_units(dtype: str) -> None:
+    held = np.array([0, 1, 1, 0, 1]).astype(dtype) if dtype == "bool" else np.array([0, 7, 100, 3, 55]).astype(dtype)
+    real = [0.375 * (int(value) - 7) for value in held]
+    found = compare(np.array(real), held, factor=0.375, zero_point=7)
+    assert (found.error, found.max_abs) == (0.0, 0.0)
+    assert found.candidate == sum(value * value for value in real)
+
+
 def test_tensors_of_different_sizes_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="cannot be compared"):
         compare(np.zeros(3), np.zeros(4))

@@ -82,14 +82,17 @@ class Sums:
 
 
 @njit(nogil=True, cache=True)
-def _sums(reference: Any, candidate: Any) -> tuple[float, float, float, float, float]:
-    """The five sums of two float64 vectors of one length, in blocks, so that rounding does not grow with the length."""
+def _sums(reference: Any, candidate: Any, factor: float, zero_point: float) -> tuple[float, float, float, float, float]:
+    """The five sums of two vectors of one length, in blocks, so that rounding does not grow with the length.
+
+    The casts are written out: numba's ``float()`` keeps a float32 a float32.
+    """
     product, left, right, error, worst = 0.0, 0.0, 0.0, 0.0, 0.0
     for start in range(0, reference.size, 1024):
         stop = min(start + 1024, reference.size)
         p, a, b, e = 0.0, 0.0, 0.0, 0.0
         for at in range(start, stop):
-            r, c = np.float64(reference[at]), np.float64(candidate[at])
+            r, c = np.float64(reference[at]), (np.float64(candidate[at]) - zero_point) * factor
             difference = r - c
             p += r * c
             a += r * r
@@ -100,14 +103,18 @@ def _sums(reference: Any, candidate: Any) -> tuple[float, float, float, float, f
     return product, left, right, error, worst
 
 
-def compare(reference: NDArray[Any], candidate: NDArray[Any]) -> Sums:
-    """Sums of one example's tensor pair; any real dtypes, compared in float64. ValueError where the sizes differ."""
+def compare(reference: NDArray[Any], candidate: NDArray[Any], *, factor: float = 1.0, zero_point: float = 0.0) -> Sums:
+    """Sums of one example's tensor pair; any real dtypes, compared in float64. ValueError where the sizes differ.
+
+    factor, zero_point: the candidate stands for ``factor * (candidate - zero_point)``.
+    """
     if reference.size != candidate.size:
         raise ValueError(f"tensors of {reference.size} and {candidate.size} elements cannot be compared")
-    product, left, right, error, worst = _sums(_flat(reference), _flat(candidate))
+    product, left, right, error, worst = _sums(_flat(reference), _flat(candidate), factor, zero_point)
     return Sums(product=product, reference=left, candidate=right, error=error, max_abs=worst)
 
 
 def _flat(values: NDArray[Any]) -> NDArray[Any]:
-    kind = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
-    return np.ascontiguousarray(kind).reshape(-1)
+    """A vector of a dtype that the kernel knows: float16 and bool are widened."""
+    known = values if values.dtype.kind in "iu" or values.dtype.itemsize > 2 else values.astype(np.float32)
+    return np.ascontiguousarray(known).reshape(-1)
