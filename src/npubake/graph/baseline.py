@@ -20,7 +20,7 @@ from onnx import helper
 
 from npubake.errors import Fault, RecipeError, StageError
 from npubake.graph.editing import static_shape
-from npubake.graph.execution import cosine, run_model
+from npubake.graph.execution import RUNTIME_ERRORS, cosine, run_model
 
 Array = NDArray[Any]
 
@@ -35,7 +35,12 @@ def compare_baseline(model: onnx.ModelProto, archive: Path, threshold: float = D
     """
     golden = _read(archive)
     feeds, wanted = _assign(model, golden, archive.name)
-    answers = run_model(model, feeds, list(wanted))
+    try:
+        answers = run_model(model, feeds, list(wanted))
+    except RUNTIME_ERRORS as error:
+        what = f"{BOUNDARY}: the model does not run on the baseline's inputs ({error})"
+        hint = "check the values of integer inputs, and that ONNX Runtime knows every operator"
+        raise StageError(Fault(what=what, where=archive.name, hint=hint)) from error
     cosines: dict[str, float] = {}
     faults: list[Fault] = []
     for name, expected in wanted.items():

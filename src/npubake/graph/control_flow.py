@@ -27,7 +27,7 @@ def inline_constant_conditions(model: onnx.ModelProto) -> tuple[str, ...]:
         for index, node in enumerate(model.graph.node):
             if node.op_type != "If":
                 continue
-            condition = _value(model, node.input[0], 0)
+            condition = _value(model, node.input[0], {})
             if condition is not None and condition.size == 1:
                 gone.append(node.name)
                 _inline(model, index, bool(condition.reshape(-1)[0]))
@@ -36,14 +36,21 @@ def inline_constant_conditions(model: onnx.ModelProto) -> tuple[str, ...]:
             return tuple(gone)
 
 
-def _value(model: onnx.ModelProto, tensor: str, depth: int) -> Array | None:
-    """The value of a tensor computed from constants and static sizes, or None. ``depth`` bounds a cyclic graph."""
+def _value(model: onnx.ModelProto, tensor: str, known: dict[str, Array | None]) -> Array | None:
+    """The value of a tensor computed from constants and static sizes, or None; ``known`` keeps each answer."""
+    if tensor not in known:
+        known[tensor] = None  # what a tensor in a cycle would find
+        known[tensor] = _computed(model, tensor, known)
+    return known[tensor]
+
+
+def _computed(model: onnx.ModelProto, tensor: str, known: dict[str, Array | None]) -> Array | None:
     graph = model.graph
     for initializer in graph.initializer:
         if initializer.name == tensor:
             return numpy_helper.to_array(initializer)
     node = next((node for node in graph.node if tensor in node.output), None)
-    if node is None or depth > len(graph.node):
+    if node is None:
         return None
     if node.op_type in ("Shape", "Size"):
         facts = {value.name: static_shape(value) for value in (*graph.value_info, *graph.input)}
@@ -55,7 +62,7 @@ def _value(model: onnx.ModelProto, tensor: str, depth: int) -> Array | None:
         return np.array(shape[attribute(node, "start", 0) : attribute(node, "end", len(shape))], dtype=np.int64)
     if node.op_type not in FOLDABLE_OPERATORS:
         return None
-    inputs = [_value(model, name, depth + 1) if name else None for name in node.input]
+    inputs = [_value(model, name, known) if name else None for name in node.input]
     if any(value is None and name for name, value in zip(node.input, inputs, strict=True)):
         return None
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 21)

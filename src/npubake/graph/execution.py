@@ -13,11 +13,24 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
+from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from npubake.graph.editing import static_shape
 from npubake.graph.model_file import serialise
 
 Array = NDArray[Any]
+
+# What a session raises when it cannot load or run a model: its status codes, RuntimeError for unknown types.
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    states.Fail,
+    states.InvalidArgument,
+    states.InvalidGraph,
+    states.NoSuchFile,
+    states.NotImplemented,
+    states.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
 
 
 def run_model(
@@ -25,7 +38,7 @@ def run_model(
 ) -> dict[str, Array]:
     """Outputs of ``model`` by name; ``outputs`` may name intermediate tensors too (default: the graph's outputs).
 
-    Raises what ONNX Runtime raises when it cannot load or run the model.
+    Raises one of ``RUNTIME_ERRORS`` when ONNX Runtime cannot load or run the model.
     """
     wanted = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
     options = onnxruntime.SessionOptions()

@@ -24,8 +24,25 @@ _QUANTISED = (
     "ConvInteger",
     "MatMulInteger",
 )
-_INFINITE_IS_FINE = ("Add", "Clip", "Concat", "Expand", "Max", "Min", "Pad", "Reshape", "Slice", "Tile", "Trilu",
-                     "Unsqueeze", "Where", "ConstantOfShape", "Cast", "Identity")  # fmt: skip
+_INFINITE_IS_FINE = (
+    "Add",
+    "CastLike",
+    "Clip",
+    "Concat",
+    "Expand",
+    "Max",
+    "Min",
+    "Pad",
+    "Reshape",
+    "Slice",
+    "Tile",
+    "Trilu",
+    "Unsqueeze",
+    "Where",
+    "ConstantOfShape",
+    "Cast",
+    "Identity",
+)
 
 
 def survey(model: onnx.ModelProto) -> list[Fault]:
