@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from npubake.errors import StageError
+from npubake.platforms import load_platforms
 from npubake.toolchains.reference.package_file import Package
-from tests.toolchains.digits import GRAY, J6E, J6P, calibrated, compiled, quantised
+from tests.toolchains.digits import GRAY, J6E, J6P, ROOT, calibrated, compiled, quantised
 
 
 def test_platforms_differ_where_the_documents_say(tmp_path: Path) -> None:
@@ -25,6 +26,31 @@ def test_platforms_differ_where_the_documents_say(tmp_path: Path) -> None:
     assert p["outputs"][0]["scale"] is None
     assert [e["platform"]["march"], p["platform"]["march"]] == ["nash-e", "nash-p"]
     assert [e["memory"]["fits_l2m"], p["memory"]["fits_l2m"]] == [None, True]
+
+
+PLATFORMS = load_platforms(ROOT)
+# name -> (nv12 stride, minimum unit, tail, L2M cap): vendor document "Platform differences", written out here again.
+TOLD = {
+    "j6e": (32, 64, "int32", None),
+    "j6m": (32, 64, "int32", None),
+    "j6b": (32, 128, "float32", None),
+    "j6h": (64, 256, "float32", 25165824),
+    "j6p": (64, 256, "float32", 25165824),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_platform_files_reach_the_contract(tmp_path: Path, name: str) -> None:
+    stride, unit, tail, cap = TOLD[name]
+    names = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
+    facts = {"name": name, **PLATFORMS[name].values(*names)}
+    road = quantised(calibrated().branch(tmp_path), {"tail": facts["tail"], "runtime_input": GRAY})
+    contract = compiled(road, {"platform": facts}).record("compile.contract")
+    assert contract["inputs"][0]["stride"][2] == stride
+    assert contract["outputs"][0]["aligned_byte_size"] == -(-40 // unit) * unit
+    assert contract["outputs"][0]["dtype"] == tail
+    assert contract["memory"]["l2m_cap_bytes"] == cap
+    assert contract["platform"]["march"] == f"nash-{name[-1]}"
 
 
 def test_float_input_without_runtime_type(tmp_path: Path) -> None:
