@@ -19,7 +19,7 @@ from tests.pipeline.dummies import chain
 class Planner:
     """``recipe=NAME,…`` selects among the files of ``texts/``; each holds the words of its chain."""
 
-    variables: Sequence[str] = ("recipe",)
+    variables: Sequence[str] = ("recipe", "sleep")
 
     def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned:
         """Plan the chains."""
@@ -34,11 +34,12 @@ class Planner:
             return Planned(project=Project(root), settled=f"settled {summary['count']} {heavy}")
         seen = settled.Seen()
         seen.add(root / "texts")
+        params = {"sleep": float(variables["sleep"])} if "sleep" in variables else {}
         tasks: list[Task] = []
         for name in names:
             seen.add(root / "texts" / f"{name}.txt")
             words = (root / "texts" / f"{name}.txt").read_text().split()
-            tasks += chain(root, target=name, texts=tuple(words))
+            tasks += chain(root, target=name, texts=tuple(words), **params)
         ordered = plan(tasks)
         project = Project(root)
 

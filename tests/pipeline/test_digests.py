@@ -135,8 +135,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_copies_share_no_bytes_and_tell_their_digest(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"bytes" * 300_000)
-    digest = copy_atomic(source, tmp_path / "copy", "test")
-    assert digest == hashlib.sha256(source.read_bytes()).hexdigest()
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert copy_atomic(source, tmp_path / "copy", "test", expected=digest)
+    assert not copy_atomic(source, tmp_path / "other", "test", expected="0" * 64)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["copy", "source"]
     with (tmp_path / "copy").open("r+b") as stream:
         stream.write(b"X")
     assert source.read_bytes()[:5] == b"bytes"
@@ -151,8 +153,7 @@ def test_a_reflink_counts_as_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(fcntl, "ioctl", clone)
     (tmp_path / "source").write_bytes(b"bytes")
-    digest = copy_atomic(tmp_path / "source", tmp_path / "copy", "test")
-    assert digest == sha("bytes")
+    assert copy_atomic(tmp_path / "source", tmp_path / "copy", "test", expected=sha("bytes"))
     assert (tmp_path / "copy").read_bytes() == b"bytes"
 
 

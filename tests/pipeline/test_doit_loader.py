@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -121,7 +122,7 @@ def test_a_target_is_a_task_of_its_own(workspace: Project) -> None:
         (("build", "recipe=,"), "empty"),
         (("build", ""), "empty argument"),
         (("",), "empty argument"),
-        (("build", "nonsense=1"), "known: recipe="),
+        (("build", "nonsense=1"), "known: recipe=, sleep="),
     ],
 )
 def test_mistakes_are_refused(workspace: Project, arguments: tuple[str, ...], said: str) -> None:
@@ -142,3 +143,18 @@ def test_always_execute_restores(workspace: Project) -> None:
     ran(workspace)
     doit(workspace, "-a", "one", "recipe=one")
     assert ran(workspace) == []
+
+
+def test_an_interrupt_ends_cleanly(workspace: Project) -> None:
+    (workspace.root / "texts/slow.txt").write_text("a b")
+    command = [sys.executable, "-m", "doit", "build", "recipe=slow", "sleep=30"]
+    process = subprocess.Popen(command, cwd=workspace.root, stderr=subprocess.PIPE, text=True)
+    log = workspace.root / "log"
+    deadline = time.monotonic() + 30
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == "interrupted; finished stages are kept\n"
+    assert not list((workspace.store.root / "tmp").glob("*.lock"))

@@ -18,6 +18,7 @@ from npubake.pipeline.pool import StageBug
 from npubake.pipeline.project import Project
 from npubake.pipeline.runrecord import RunRecord, Silence, TaskResult
 from npubake.pipeline.scheduler import execute
+from npubake.pipeline.session import Session
 from npubake.pipeline.task import Publish, Task
 from tests.pipeline import dummies
 from tests.pipeline.conftest import again
@@ -246,6 +247,26 @@ def test_all_missing_sources_are_told_at_once(project: Project) -> None:
     (failure,) = execute(project, plan([made])).failures
     assert isinstance(failure.error, RecipeError)
     assert [fault.where for fault in failure.error.faults] == ["no.txt", "nor.txt"]
+
+
+def test_a_plan_tells_the_faults_of_all_tasks_at_once(project: Project) -> None:
+    head = task(dummies.JOIN, {}, {"file": source("no.txt")})
+    tasks = plan(
+        [head, task(dummies.LENGTH, {}, {"text": of(head)}), task(dummies.JOIN, {}, {"file": source("nor.txt")})]
+    )
+    with pytest.raises(RecipeError) as refused:
+        assess(project, tasks)
+    assert [fault.where for fault in refused.value.faults] == ["no.txt", "nor.txt"]
+
+
+def test_a_deep_plan_with_many_paths_is_assessed_quickly(project: Project) -> None:
+    layers = [task(dummies.JOIN, {"text": "0"})]
+    for depth in range(60):  # 2**60 paths lead from the last task to the first
+        layers.append(task(dummies.JOIN, {"text": str(depth)}, {"text": (*of(layers[-1]), *of(layers[-1]))}))
+    probes = assess(project, plan(layers))
+    assert [probe.outcome for probe in probes] == ["run"] + ["unknown"] * 60
+    last = Session(project, plan(layers)).probe(layers[-1].id)
+    assert last.outcome == "unknown"
 
 
 def test_worker_sees_a_fixed_environment(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from npubake.pipeline.task import Task
 __all__ = ["NothingDB", "Planned", "Planner", "RecipeLoader"]
 
 PLANNER = "npubake.cli.doit_door:planner"
+_INTERRUPTED = 130  # the shell's code for SIGINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +142,14 @@ class SessionReporter(ZeroReporter):  # type: ignore[misc]
         """doit has ended, whatever the outcome."""
         record = None
         if self._session is not None:
-            interrupted = sys.exc_info()[0] is not None
+            interrupted = sys.exc_info()[0]
             self._session.__exit__(None, None, None)
             if self.bugs:
                 raise self.bugs[0]
-            if interrupted:
+            if interrupted is KeyboardInterrupt:
+                sys.stderr.write("interrupted; finished stages are kept\n")
+                raise SystemExit(_INTERRUPTED)
+            if interrupted is not None:
                 return
             record = self._session.record()
             try:

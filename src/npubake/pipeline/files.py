@@ -55,13 +55,18 @@ def write_atomic(path: Path, data: bytes, point: str, *, durable: bool = False, 
         _finish(part, path, descriptor, point, durable=durable, mode=mode)
 
 
-def copy_atomic(source: Path, path: Path, point: str) -> str:
-    """Replace ``path`` by a copy of ``source`` (a reflink where the file system can) and return the copy's digest."""
+def copy_atomic(source: Path, path: Path, point: str, *, expected: str) -> bool:
+    """Replace ``path`` by a copy of ``source`` (a reflink where the file system can).
+
+    False, and ``path`` as it was, where the bytes copied have another sha256 than ``expected``.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _part(path) as (part, descriptor):
-        digest = copy_bytes(source, descriptor)
+        if copy_bytes(source, descriptor) != expected:
+            part.unlink()
+            return False
         _finish(part, path, descriptor, point, durable=False, mode=None)
-    return digest
+    return True
 
 
 def copy_bytes(source: Path, descriptor: int) -> str:

@@ -62,7 +62,8 @@ def _reap(pipes: dict[int, int]) -> None:
 def _end(pipes: dict[int, int]) -> None:
     """End all workers and see them gone, so that nothing of the build is at work when the pool has closed."""
     for pid in pipes:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # with what the stage started
     for pid in pipes:
         os.waitpid(pid, 0)
 
@@ -81,6 +82,8 @@ def _fork(connection: socket.socket, descriptors: list[int]) -> tuple[int, int]:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection.close()
         _be_worker(specification, server, pipe, log)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # by both, so that neither need wait for the other
     os.close(log)
     return pid, pipe
 
@@ -89,6 +92,7 @@ def _be_worker(specification: Specification, server: int, pipe: int, log: int) -
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != server:
         os._exit(1)
+    os.setpgid(0, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.set_inheritable(pipe, False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from typing import Literal as OneOf
 
-from npubake.errors import Fault, RecipeError
+from npubake.errors import BuildError, Fault, RecipeError
 from npubake.pipeline.explain import explain
 from npubake.pipeline.key import key, key_dictionary
 from npubake.pipeline.project import Project
@@ -40,6 +40,7 @@ class Prober:
         self.project = project
         self.tasks = {task.id: task for task in tasks}
         self.records: dict[str, Record] = {}
+        self._absent: set[str] = set()  # tasks known to have no record yet, so that none is asked about twice
 
     def probe(self, task: Task) -> Probe:
         """Look the task up. Raises RecipeError for unreadable source files, ToolchainError for missing tools."""
@@ -64,6 +65,13 @@ class Prober:
             dictionary=dictionary,
             record=record,
         )
+
+    def note(self, task: Task, record: Record | None) -> None:
+        """Tell what is known of a task, before those that read its outputs are probed."""
+        if record is None:
+            self._absent.add(task.id)
+        else:
+            self.records[task.id] = record
 
     def wrong_files(self, task: Task, record: Record) -> list[Publish]:
         """The published files that are absent or hold other bytes than the record says."""
@@ -98,12 +106,13 @@ class Prober:
 
     def _record(self, task: str) -> Record | None:
         """The record of a finished task; looked up in the store where this build has not come to it yet."""
-        if task not in self.records:
+        if task not in self.records and task not in self._absent:
             record = self.probe(self.tasks[task]).record
             if record is None:
-                return None
-            self.records[task] = record
-        return self.records[task]
+                self._absent.add(task)
+            else:
+                self.records[task] = record
+        return self.records.get(task)
 
     def _why(self, task: Task, wanted: str, dictionary: Mapping[str, Any]) -> tuple[str, ...]:
         last = self.project.last(task)
@@ -123,14 +132,23 @@ class Prober:
 
 
 def assess(project: Project, tasks: Sequence[Task]) -> tuple[Probe, ...]:
-    """What a build of ``tasks`` (in topological order) would do; nothing is run or written."""
+    """What a build of ``tasks`` (in topological order) would do; nothing is run or written.
+
+    Raises the first task's BuildError with the faults of all tasks.
+    """
     prober = Prober(project, tasks)
-    probes = []
+    probes: list[Probe] = []
+    errors: list[BuildError] = []
     for task in tasks:
-        probe = prober.probe(task)
-        if probe.record is not None:
-            prober.records[task.id] = probe.record
-        probes.append(probe)
+        try:
+            probes.append(prober.probe(task))
+        except BuildError as error:
+            errors.append(error)
+            prober.note(task, None)
+        else:
+            prober.note(task, probes[-1].record)
+    if errors:
+        raise type(errors[0])(*dict.fromkeys(fault for error in errors for fault in error.faults))
     return tuple(probes)
 
 

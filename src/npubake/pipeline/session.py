@@ -51,6 +51,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.close()
+        self.project.store.sweep()  # what an interrupted worker left
         self._stack.close()
         try:
             self.project.save()

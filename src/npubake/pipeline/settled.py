@@ -34,7 +34,7 @@ def check(root: str | Path, request: Mapping[str, Any]) -> Any:
     try:
         with open(path, "rb") as stream:  # noqa: PTH123
             state = json.loads(stream.read())
-        if state["interpreter"] != _interpreter() or state["format"] != _FORMAT:
+        if state["surroundings"] != _surroundings() or state["format"] != _FORMAT:
             return None
         stat = os.stat
         for name, stamp in state["paths"].items():
@@ -56,7 +56,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.package = _package()
-        self.interpreter = _interpreter()
+        self.surroundings = _surroundings()
         self.paths: dict[str, list[int]] = {}
 
     def add(self, path: Path) -> None:
@@ -89,7 +89,7 @@ def write(
             return False
         paths = seen.paths | {str(path): list(stamp) for path, (stamp, _) in files.items()}
         paths |= {str(path): list(signature(path)) for path in _tool_files(project, tasks)}
-        state = {"format": _FORMAT, "interpreter": seen.interpreter, "package": seen.package, "paths": paths}
+        state = {"format": _FORMAT, "surroundings": seen.surroundings, "package": seen.package, "paths": paths}
         data = json.dumps({**state, "summary": summary}, separators=(",", ":")).encode()
         write_atomic(project.state / "settled" / f"{request_name(request)}.json", data, "settled")
         project.digests.save()
@@ -140,9 +140,10 @@ def _tool_files(project: Project, tasks: tuple[Task, ...]) -> list[Path]:
     return list(dict.fromkeys([*files, *(path.parent.parent for path in files)]))
 
 
-def _interpreter() -> list[Any]:
-    """Which Python looks where for packages; the first entry of sys.path is the command's own folder."""
-    return [sys.prefix, sys.version, sys.path[1:], os.environ.get("PYTHONPATH", "")]
+def _surroundings() -> list[Any]:
+    """Which Python looks where for packages (the first entry of sys.path is the command's own folder), which store."""
+    named = [os.environ.get(name, "") for name in ("PYTHONPATH", "NPUBAKE_STORE")]
+    return [sys.prefix, sys.version, sys.path[1:], *named]
 
 
 def _package() -> list[Any]:

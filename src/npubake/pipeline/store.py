@@ -120,10 +120,14 @@ class Store:
 
     def restore(self, digest: str, path: Path) -> bool:
         """Replace ``path`` by a copy of the blob; False, and nothing done, where the blob is absent or damaged."""
-        if not self.verified(digest):
-            return False
+        blob = self.blob_path(digest)
         with self._faults("read", f"cannot write {path}", path):
-            return copy_atomic(self.blob_path(digest), path, "publish") == digest
+            if not _exists(blob):
+                return False
+            if copy_atomic(blob, path, "publish", expected=digest):
+                return True
+        self._drop(blob)
+        return False
 
     def record(self, wanted: str) -> Record | None:
         """The record of a key, if it is whole and all its blobs are there."""
