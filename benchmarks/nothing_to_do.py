@@ -38,7 +38,9 @@ def prepare_npubake(root: Path, recipes: int) -> Workspace:
     workspace = Workspace.create(root)
     text = workspace.recipe.read_text()
     for index in range(1, recipes):
-        (root / "recipes" / f"small{index:03d}.yaml").write_text(text.replace("sqnr_db: 15", f"sqnr_db: {1 + index / 100}"))
+        (root / "recipes" / f"small{index:03d}.yaml").write_text(
+            text.replace("sqnr_db: 15", f"sqnr_db: {1 + index / 100}")
+        )
     result = workspace.run("build", "-q")
     if result.code:
         sys.exit(result.err)
@@ -74,10 +76,14 @@ def compare(recipes: int, repetitions: int, folder: Path) -> None:
         for name, (command, cwd, environment) in sides.items():
             times[name].append(wall(command, cwd, environment))
     base = statistics.median(times["plain doit"])
-    print(f"{recipes} recipes, {tasks} tasks (plain doit: {max(1, tasks // 10) * 10}), {repetitions} interleaved repetitions")
+    print(
+        f"{recipes} recipes, {tasks} tasks (plain doit: {max(1, tasks // 10) * 10}), {repetitions} interleaved repetitions"
+    )
     for name, found in times.items():
         median = statistics.median(found)
-        print(f"  {name:<22} median {median * 1000:7.1f} ms  min {min(found) * 1000:7.1f} ms  ratio {median / base:5.2f}")
+        print(
+            f"  {name:<22} median {median * 1000:7.1f} ms  min {min(found) * 1000:7.1f} ms  ratio {median / base:5.2f}"
+        )
     notice(workspace)
 
 

@@ -30,7 +30,9 @@ def functions(path: Path) -> list[Function]:
     return [
         Function(
             lines=(node.end_lineno or node.lineno) - node.lineno + 1,
-            parameters=len(node.args.args) + len(node.args.kwonlyargs) - (node.args.args[:1] != [] and node.args.args[0].arg in ("self", "cls")),
+            parameters=len(node.args.args)
+            + len(node.args.kwonlyargs)
+            - (node.args.args[:1] != [] and node.args.args[0].arg in ("self", "cls")),
             where=f"{place}:{node.lineno} {node.name}",
         )
         for node in nodes

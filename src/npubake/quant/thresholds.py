@@ -25,7 +25,7 @@ class Threshold:
 
     method: MethodName = "minmax"
     percentile: float = 0.9999
-    asymmetric: bool = False
+    asymmetric: bool = True
 
 
 def interpolated_quantile(statistics: TensorStatistics, q: float) -> float:

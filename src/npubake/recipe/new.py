@@ -60,7 +60,7 @@ def recipe_text(name: str, model: ModelDescription, platforms: Sequence[str] = (
         "",
         "quant_config:",
         "  lane: platform                # the platform's starting lane; or a8w8, a16w8, fp16, fp16_a8w8",
-        "  calibration: {method: percentile, percentile: 0.9999, asymmetric: true}",
+        "  calibration: {method: percentile, percentile: 0.999999}",
         "  weights: {granularity: per_channel}",
         "",
         "# layer_overrides:              # sensitive layers, by node name pattern or operator type",

@@ -77,7 +77,7 @@ class RangeChoice:
 
     method: Method = "minmax"
     percentile: float = 0.9999
-    asymmetric: bool = False
+    asymmetric: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
