@@ -269,6 +269,17 @@ def test_a_deep_plan_with_many_paths_is_assessed_quickly(project: Project) -> No
     assert last.outcome == "unknown"
 
 
+def test_two_parts_of_one_build_count_as_one(project: Project) -> None:
+    tasks = chain(project.root)
+    earlier = execute(project, tasks[:1])
+    later = execute(project, tasks)
+    assert outcomes(later) == ["reused", "ran", "ran"]
+    both = later.after(earlier)
+    assert outcomes(both) == ["ran", "ran", "ran"]
+    assert both[tasks[0].id].seconds == earlier.results[0].seconds
+    assert both.seconds == earlier.seconds + later.seconds
+
+
 def test_worker_sees_a_fixed_environment(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "1")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")

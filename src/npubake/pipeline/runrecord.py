@@ -67,6 +67,14 @@ class RunRecord:
     def __getitem__(self, task: str) -> TaskResult:
         return self._by_id[task]
 
+    def after(self, earlier: RunRecord) -> RunRecord:
+        """This record as the second part of one build: what ``earlier`` ran or restored did not just stay as it was."""
+        before = {result.task.id: result for result in earlier.results if result.outcome in ("ran", "restored")}
+        results = tuple(
+            before.get(result.task.id, result) if result.outcome == "reused" else result for result in self.results
+        )
+        return RunRecord(results=results, seconds=earlier.seconds + self.seconds)
+
     def to_json(self) -> list[dict[str, Any]]:
         """As JSON values, one object a task."""
         return [result.to_json() for result in self.results]
