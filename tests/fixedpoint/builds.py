@@ -155,7 +155,9 @@ def calibrated(
         facts=model_facts(model),
         statistics=statistics(model, summary, samples),
     )
-    return Case(model=model, summary=summary, parameters=assign(subject, request, [()] * len(request.settings)).parameters)
+    return Case(
+        model=model, summary=summary, parameters=assign(subject, request, [()] * len(request.settings)).parameters
+    )
 
 
 __all__ = ["Case", "all_runs", "calibrated", "exposing", "find_groups", "float_model", "node", "session"]

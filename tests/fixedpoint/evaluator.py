@@ -1,7 +1,7 @@
 """An independent evaluator of docs/arithmetic.md, in int64, Python integers and fractions. Imports nothing of npubake.
 
-Works from the optimised float model, graph.json and parameters.json (both as parsed JSON). Movement and interpolation are
-carried out by onnx's reference implementation in float64, functions by mpmath.
+Works from the optimised float model, graph.json and parameters.json (both as parsed JSON). Movement and interpolation
+are carried out by onnx's reference implementation in float64, functions by mpmath.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RANGE = {"uint8": (0, 255), "int16": (-32768, 32767)}
 
 
 def rhe(numerator: Array, denominator: Array | int) -> Array:
-    """Round half even of numerator / denominator > 0 by integer division; Python integers where int64 could overflow."""
+    """Round half even of numerator / denominator > 0 by integer division, in Python integers where int64 is short."""
     top, bottom = np.asarray(numerator), np.asarray(denominator)
     if top.dtype != np.int64 or bottom.dtype != np.int64 or np.abs(top).max(initial=0) >= 2**61:
         top, bottom = top.astype(object), bottom.astype(object)
@@ -256,7 +256,7 @@ def matmul(e: Evaluator, group: Json) -> None:
     (sa, *_), (sb, *_) = e.facts(a), e.facts(b)
     acc = np.matmul(e.x(a), e.x(b))
     if e.parameters["groups"][group["name"]]["accumulator_output"]:
-        leave(e, group, acc, np.float32(float(sa * sb)))
+        leave(e, group, acc, np.array(float(sa * sb), np.float32))
         return
     target = group["outputs"][0]
     m, n = ratio(sa * sb / e.facts(target)[0], e.bits(a, b, target))
@@ -337,7 +337,9 @@ def mp_function(node: onnx.NodeProto, o: list[Any]) -> Any:
         "Elu": lambda: x if x > 0 else get("alpha", 1.0) * f.expm1(x),
         "Relu": lambda: max(x, f.mpf(0)),
         "LeakyRelu": lambda: x * get("alpha", float(np.float32(0.01))) if x < 0 else x,
-        "HardSigmoid": lambda: max(f.mpf(0), min(f.mpf(1), get("alpha", float(np.float32(0.2))) * x + get("beta", 0.5))),
+        "HardSigmoid": lambda: max(
+            f.mpf(0), min(f.mpf(1), get("alpha", float(np.float32(0.2))) * x + get("beta", 0.5))
+        ),
         "HardSwish": lambda: x * max(f.mpf(0), min(f.mpf(1), x / 6 + f.mpf(1) / 2)),
         "Clip": lambda: min(max(x, o[1] if o[1] is not None else x), o[2] if len(o) > 2 else max(x, o[1])),
         "Neg": lambda: -x,
@@ -409,8 +411,7 @@ def reference(node: onnx.NodeProto, inputs: Mapping[str, Array]) -> list[Array]:
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = helper.make_graph([node], "one", made, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    results: list[Array] = ReferenceEvaluator(model).run(None, dict(inputs))
-    return results
+    return [np.asarray(value) for value in ReferenceEvaluator(model).run(None, dict(inputs))]
 
 
 def movement(e: Evaluator, group: Json) -> None:
@@ -460,8 +461,8 @@ def reduce(e: Evaluator, group: Json) -> None:
     node, target = e.members(group)[0], group["outputs"][0]
     x = e.x(node.input[0])
     axes, keep = reduction_axes(e, node, x.ndim)
-    function = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMin": np.min}[node.op_type]
-    value = np.asarray(function(x, axis=axes, keepdims=keep))
+    functions: dict[str, Callable[..., Any]] = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMin": np.min}
+    value = np.asarray(functions[node.op_type](x, axis=axes, keepdims=keep))
     m, n = ratio(e.facts(node.input[0])[0] / e.facts(target)[0], e.bits(node.input[0], target))
     e.put(target, rhe(value.astype(object) * m, n))
 
@@ -487,7 +488,10 @@ def softmax(e: Evaluator, group: Json) -> None:
     distance = x.max(axis=axis, keepdims=True) - x
     levels, places = np.unique(distance, return_inverse=True)
     with mpmath.workdps(45):
-        powers = [int(mpmath.nint(65535 * mpmath.exp(-(mpmath.mpf(step.numerator) / step.denominator) * int(d)))) for d in levels]
+        powers = [
+            int(mpmath.nint(65535 * mpmath.exp(-(mpmath.mpf(step.numerator) / step.denominator) * int(d))))
+            for d in levels
+        ]
     big = np.array(powers, object)[places].reshape(x.shape)
     m, n = ratio(1 / scale, e.bits(node.input[0], target))
     e.put(target, rhe(big * m, np.asarray(big.sum(axis=axis, keepdims=True)) * n))
@@ -513,7 +517,7 @@ def layer_norm(e: Evaluator, group: Json) -> None:
 
     def fits(k: int) -> bool:
         g, b = int(np.abs(np.rint(gamma * 2.0**k)).max()), int(np.abs(np.rint(beta * 2.0**k)).max())
-        return max(reach * 2**j * g + top * b, top * 2**k, worst * 4**j) < 2**52
+        return bool(max(reach * 2**j * g + top * b, top * 2**k, worst * 4**j) < 2**52)
 
     k = max(k for k in range(13) if fits(k))
     g, b = (np.rint(values * 2.0**k).astype(np.int64).astype(object) for values in (gamma, beta))

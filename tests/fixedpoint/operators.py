@@ -22,6 +22,14 @@ def normal(rng: Rng, *shape: int) -> Array:
     return (rng.normal(0, 0.3, shape) * spread).astype(np.float32)
 
 
+def _ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def _floats(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
 def _one(shape: Sequence[int], *nodes: onnx.NodeProto, **constants: Array) -> onnx.ModelProto:
     return float_model(nodes, {"x": shape}, constants, ["y"])
 
@@ -41,7 +49,7 @@ def conv(rng: Rng, shape: Sequence[int], weight: Sequence[int], after: str = "",
         nodes.append(node("Clip", "t zero six", "a"))
     spatial = len(weight) - 2
     v = normal(rng, 3, weight[0], *[1] * spatial)
-    constants = {"w": w, "b": b, "v": v, "zero": np.float32(-0.5), "six": np.float32(0.75)}
+    constants = {"w": w, "b": b, "v": v, "zero": _floats(-0.5).reshape(()), "six": _floats(0.75).reshape(())}
     used = {name: value for name, value in constants.items() if after == "Clip" or name not in ("zero", "six")}
     return _one(shape, *nodes, node("Conv", "a v", "y"), **used)
 
@@ -63,24 +71,16 @@ def linear(rng: Rng, kind: str) -> onnx.ModelProto:
 
 
 def unary(*nodes: onnx.NodeProto, **constants: Array) -> Build:
-    return lambda rng: _one([2, 3, 5, 4], *nodes, **constants)
+    return lambda _: _one([2, 3, 5, 4], *nodes, **constants)
 
 
 def moved(*nodes: onnx.NodeProto, shape: Sequence[int] = (1, 4, 6, 6), **constants: Array) -> Build:
-    return lambda rng: _one(shape, *nodes, **constants)
+    return lambda _: _one(shape, *nodes, **constants)
 
 
 def layer_norm(rng: Rng, width: int) -> onnx.ModelProto:
     g, b = rng.normal(1, 0.5, width).astype(np.float32), rng.normal(0, 1, width).astype(np.float32)
     return _one([2, 3, width], node("LayerNormalization", "x g b", "y"), g=g, b=b)
-
-
-def _ints(*values: int) -> Array:
-    return np.array(values, np.int64)
-
-
-def _floats(*values: float) -> Array:
-    return np.array(values, np.float32)
 
 
 WEIGHTED: Mapping[str, Build] = {
@@ -98,33 +98,36 @@ WEIGHTED: Mapping[str, Build] = {
     "conv_transpose_grouped": lambda r: transposed(r, groups=2, strides=[1, 3]),
     "gemm": lambda r: linear(r, "gemm"),
     "matmul_constant": lambda r: linear(r, "matmul"),
-    "matmul": lambda r: _two([[2, 3, 5, 7], [2, 3, 7, 4]], node("MatMul", "x z", "t"), node("Relu", "t", "y")),
+    "matmul": lambda _: _two([[2, 3, 5, 7], [2, 3, 7, 4]], node("MatMul", "x z", "t"), node("Relu", "t", "y")),
 }
 ELEMENTWISE: Mapping[str, Build] = {
-    "add": lambda r: _two([[1, 4, 5, 5], [1, 4, 1, 5]], node("Add", "x z", "y")),
-    "add_relu": lambda r: _two([[1, 4, 5, 5]] * 2, node("Add", "x z", "t"), node("Relu", "t", "y")),
-    "sub": lambda r: _two([[1, 4, 5, 5]] * 2, node("Sub", "x z", "y")),
+    "add": lambda _: _two([[1, 4, 5, 5], [1, 4, 1, 5]], node("Add", "x z", "y")),
+    "add_relu": lambda _: _two([[1, 4, 5, 5]] * 2, node("Add", "x z", "t"), node("Relu", "t", "y")),
+    "sub": lambda _: _two([[1, 4, 5, 5]] * 2, node("Sub", "x z", "y")),
     "add_constant": lambda r: _one([1, 4, 5], node("Add", "x c", "y"), c=normal(r, 4, 5)),
     "sub_from_constant": lambda r: _one([1, 4, 5], node("Sub", "c x", "y"), c=normal(r, 4, 5)),
-    "multiply": lambda r: _two([[1, 4, 5, 5], [1, 4, 1, 1]], node("Mul", "x z", "y")),
-    "multiply_constant": lambda r: _one([1, 4, 5], node("Mul", "x c", "y"), c=_floats(0.35)),
+    "multiply": lambda _: _two([[1, 4, 5, 5], [1, 4, 1, 1]], node("Mul", "x z", "y")),
+    "multiply_constant": lambda _: _one([1, 4, 5], node("Mul", "x c", "y"), c=_floats(0.35)),
     "multiply_channels": lambda r: _one([1, 4, 5], node("Mul", "x c", "y"), c=normal(r, 4, 1)),
-    "divide_constant": lambda r: _one([1, 4, 5], node("Div", "x c", "y"), c=_floats(-2.5)),
-    "divide": lambda r: _two([[1, 4, 5, 5]] * 2, node("Div", "x z", "y")),
+    "divide_constant": lambda _: _one([1, 4, 5], node("Div", "x c", "y"), c=_floats(-2.5)),
+    "divide": lambda _: _two([[1, 4, 5, 5]] * 2, node("Div", "x z", "y")),
 }
 FUNCTIONS: Mapping[str, Build] = {
     **{
         name.lower(): unary(node(name, "x", "y"))
         for name in ("Sigmoid", "Tanh", "Exp", "Erf", "Gelu", "Elu", "Softplus", "Relu", "HardSwish", "Neg", "Abs")
     },
-    **{name.lower(): unary(node(name, "x", "y")) for name in ("Mish", "Softsign", "Sin", "Cos", "Atan", "Sinh", "Asinh")},
+    **{
+        name.lower(): unary(node(name, "x", "y"))
+        for name in ("Mish", "Softsign", "Sin", "Cos", "Atan", "Sinh", "Asinh")
+    },
     "gelu_tanh": unary(node("Gelu", "x", "y", approximate="tanh")),
     "leaky_relu": unary(node("LeakyRelu", "x", "y", alpha=0.1)),
     "hard_sigmoid": unary(node("HardSigmoid", "x", "y", alpha=0.21, beta=0.4)),
     "silu": unary(node("Sigmoid", "x", "s"), node("Mul", "x s", "y")),
-    "clip": unary(node("Clip", "x low high", "y"), low=np.float32(-0.3), high=np.float32(1.1)),
+    "clip": unary(node("Clip", "x low high", "y"), low=_floats(-0.3).reshape(()), high=_floats(1.1).reshape(())),
     "square": unary(node("Mul", "x x", "y")),
-    "cube": unary(node("Pow", "x three", "y"), three=np.float32(3)),
+    "cube": unary(node("Pow", "x three", "y"), three=_floats(3).reshape(())),
 }
 MOVEMENT: Mapping[str, Build] = {
     "reshape": moved(node("Reshape", "x s", "y"), s=_ints(1, 12, -1)),
@@ -145,19 +148,17 @@ MOVEMENT: Mapping[str, Build] = {
     ),
     "max_pool": moved(node("MaxPool", "x", "y", kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 1])),
     "global_max_pool": moved(node("GlobalMaxPool", "x", "y")),
-    "split": lambda r: float_model(
+    "split": lambda _: float_model(
         [node("Split", "x n", "y z", axis=1)], {"x": [1, 4, 3]}, {"n": _ints(1, 3)}, ["y", "z"]
     ),
-    "concat": lambda r: _two([[1, 4, 3], [1, 2, 3]], node("Concat", "x z", "y", axis=1)),
+    "concat": lambda _: _two([[1, 4, 3], [1, 2, 3]], node("Concat", "x z", "y", axis=1)),
     "concat_constant": lambda r: _one([1, 4, 3], node("Concat", "c x", "y", axis=1), c=normal(r, 1, 2, 3)),
 }
 POOLING: Mapping[str, Build] = {
     "global_average": moved(node("GlobalAveragePool", "x", "y"), shape=(2, 3, 5, 5)),
     "global_average_even": moved(node("GlobalAveragePool", "x", "y"), shape=(2, 3, 4, 4)),
     "average_pool": moved(node("AveragePool", "x", "y", kernel_shape=[2, 3], strides=[2, 1])),
-    "average_pool_padded": moved(
-        node("AveragePool", "x", "y", kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1)
-    ),
+    "average_pool_padded": moved(node("AveragePool", "x", "y", kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1)),
     "reduce_mean": moved(node("ReduceMean", "x a", "y", keepdims=0), a=_ints(-1, 1)),
     "reduce_sum": moved(node("ReduceSum", "x a", "y"), a=_ints(2)),
     "reduce_max": moved(node("ReduceMax", "x a", "y"), a=_ints(1)),
@@ -169,8 +170,8 @@ POOLING: Mapping[str, Build] = {
     "linear_down": moved(node("Resize", "x - s", "y", mode="linear"), shape=(1, 2, 8, 8), s=_floats(1, 1, 0.5, 0.5)),
 }
 NORMALISATION: Mapping[str, Build] = {
-    "softmax": lambda r: _one([2, 3, 9], node("Softmax", "x", "y", axis=-1)),
-    "softmax_channels": lambda r: _one([2, 5, 4], node("Softmax", "x", "y", axis=1)),
+    "softmax": lambda _: _one([2, 3, 9], node("Softmax", "x", "y", axis=-1)),
+    "softmax_channels": lambda _: _one([2, 5, 4], node("Softmax", "x", "y", axis=1)),
     "layer_norm": lambda r: layer_norm(r, 24),
     "layer_norm_wide": lambda r: layer_norm(r, 300),
     "layer_norm_two_axes": lambda r: _one(

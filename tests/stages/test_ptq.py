@@ -1,4 +1,4 @@
-"""stages: ``ptq`` on the transformer: tables between Quantize and Dequantize, each equal to the independent evaluator."""
+"""stages: ``ptq`` on the transformer: tables between Quantize and Dequantize, equal to the independent evaluator."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ def test_record_bounds_every_table(vit: Made) -> None:
     tables = {entry["group"]: entry for entry in vit.record["tables"]}
     wanted = {group.name for group in vit.case.summary.groups if group.kind in ("table", "softmax")}
     assert set(tables) == wanted
-    assert all(0 < entry["max_error"] and entry["entries"] == 256 for entry in tables.values())
+    assert all(entry["max_error"] > 0 and entry["entries"] == 256 for entry in tables.values())
 
 
 def test_provenance_holds_by_value(vit: Made) -> None:
-    """Every tensor that stayed is close to the float model's; those of the calibrated model before the first table equal."""
+    """Every tensor that stayed is close to the float model's, and none that a quantiser stands on is gone."""
     entries = {entry["old"]: entry["new"] for entry in vit.record["provenance"] if entry["relation"] == "same"}
     facts = vit.case.summary.tensors
     names = [old for old in entries if facts[old].dtype == "float32" and old not in vit.case.summary.inputs]

@@ -1,4 +1,4 @@
-"""Room ``fixedpoint``: the numbers of docs/arithmetic.md. Python integers, fractions and numpy arrays in and out; no onnx."""
+"""Room ``fixedpoint``: the numbers of docs/arithmetic.md. Integers, fractions and numpy arrays in and out; no onnx."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def precision_of(*parameters: TensorParameters) -> int:
 
 
 def accumulator_bound(weights: Array, bias: Array, low: int, high: int) -> int:
-    """No partial sum of sum_i w[c, i] * x[i] + b[c], in any order, exceeds this, for low <= x <= high, low <= 0 <= high.
+    """No partial sum of sum_i w[c, i] * x[i] + b[c], in any order, exceeds this, for low <= x <= high.
 
-    weights: integers, shape [channels, ...]; bias: integers [channels]. The larger one of P and N, the sums of the
-    positive and of the negative worst cases.
+    low <= 0 <= high; weights: integers, shape [channels, ...]; bias: integers [channels].
+    The larger one of P and N, the sums of the positive and of the negative worst cases.
     """
     rows = weights.reshape(len(weights), -1).astype(np.int64)
     positive = np.where(rows > 0, rows, 0).sum(axis=1)

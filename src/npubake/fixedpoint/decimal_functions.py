@@ -1,4 +1,4 @@
-"""Room ``fixedpoint``: ONNX's elementwise operators with 50 decimal digits. Operands and attributes enter, a Decimal leaves.
+"""Room ``fixedpoint``: ONNX's elementwise operators with 50 decimal digits. Operands enter, a Decimal leaves.
 
 exp, ln and sqrt are those of the decimal module (correctly rounded); the rest are series and identities built on them.
 Definitions: ONNX operator specification, opset 21.
@@ -6,6 +6,7 @@ Definitions: ONNX operator specification, opset 21.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -129,53 +130,69 @@ def _celu(x: Decimal, alpha: Decimal) -> Decimal:
     return x if x > 0 else alpha * _expm1(x / alpha)
 
 
-DECIMAL: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Decimal]] = {
-    "Identity": lambda o, a: o[0],
-    "Add": lambda o, a: o[0] + o[1],
-    "Sub": lambda o, a: o[0] - o[1],
-    "Mul": lambda o, a: o[0] * o[1],
-    "Div": lambda o, a: o[0] / o[1],
-    "Pow": lambda o, a: _power(o[0], o[1]),
-    "Min": lambda o, a: min(o[0], o[1]),
-    "Max": lambda o, a: max(o[0], o[1]),
-    "Neg": lambda o, a: -o[0],
-    "Abs": lambda o, a: abs(o[0]),
-    "Sign": lambda o, a: Decimal((o[0] > 0) - (o[0] < 0)),
-    "Floor": lambda o, a: o[0].to_integral_value("ROUND_FLOOR"),
-    "Ceil": lambda o, a: o[0].to_integral_value("ROUND_CEILING"),
-    "Round": lambda o, a: o[0].to_integral_value("ROUND_HALF_EVEN"),
-    "Sqrt": lambda o, a: o[0].sqrt(),
-    "Reciprocal": lambda o, a: 1 / o[0],
-    "Exp": lambda o, a: _exp(o[0]),
-    "Log": lambda o, a: o[0].ln(),
-    "Erf": lambda o, a: _erf(o[0]),
-    "Sinh": lambda o, a: (_exp(o[0]) - _exp(-o[0])) / 2,
-    "Cosh": lambda o, a: (_exp(o[0]) + _exp(-o[0])) / 2,
-    "Tan": lambda o, a: _sine(o[0]) / _sine(o[0] + PI / 2),
-    "Asin": lambda o, a: _arcsine(o[0]),
-    "Acos": lambda o, a: PI / 2 - _arcsine(o[0]),
-    "Atan": lambda o, a: _arctangent(o[0]),
-    "Asinh": lambda o, a: (abs(o[0]) + (o[0] * o[0] + 1).sqrt()).ln().copy_sign(o[0]),
-    "Acosh": lambda o, a: (o[0] + (o[0] * o[0] - 1).sqrt()).ln(),
-    "Atanh": lambda o, a: ((1 + o[0]) / (1 - o[0])).ln() / 2,
+ONE: Mapping[str, Callable[[Decimal], Decimal]] = {
+    "Identity": lambda x: x,
+    "Neg": operator.neg,
+    "Abs": abs,
+    "Sign": lambda x: Decimal((x > 0) - (x < 0)),
+    "Floor": lambda x: x.to_integral_value("ROUND_FLOOR"),
+    "Ceil": lambda x: x.to_integral_value("ROUND_CEILING"),
+    "Round": lambda x: x.to_integral_value("ROUND_HALF_EVEN"),
+    "Sqrt": lambda x: x.sqrt(),
+    "Reciprocal": lambda x: 1 / x,
+    "Exp": _exp,
+    "Log": lambda x: x.ln(),
+    "Erf": _erf,
+    "Sinh": lambda x: (_exp(x) - _exp(-x)) / 2,
+    "Cosh": lambda x: (_exp(x) + _exp(-x)) / 2,
+    "Tan": lambda x: _sine(x) / _sine(x + PI / 2),
+    "Asin": _arcsine,
+    "Acos": lambda x: PI / 2 - _arcsine(x),
+    "Atan": _arctangent,
+    "Asinh": lambda x: (abs(x) + (x * x + 1).sqrt()).ln().copy_sign(x),
+    "Acosh": lambda x: (x + (x * x - 1).sqrt()).ln(),
+    "Atanh": lambda x: ((1 + x) / (1 - x)).ln() / 2,
+    "Sin": _sine,
+    "Cos": lambda x: _sine(x + PI / 2),
+    "Tanh": _tanh,
+    "Sigmoid": _sigmoid,
+    "Softplus": _softplus,
+    "Softsign": lambda x: x / (1 + abs(x)),
+    "Mish": lambda x: x * _tanh(_softplus(x)),
+    "Relu": lambda x: max(x, Decimal(0)),
+    "HardSwish": lambda x: x * _limit01(x / 6 + Decimal("0.5")),
+}
+TWO: Mapping[str, Callable[[Decimal, Decimal], Decimal]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Div": operator.truediv,
+    "Pow": _power,
+    "Min": min,
+    "Max": max,
+    "PRelu": lambda x, y: x * y if x < 0 else x,
+}
+WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Decimal]] = {
     "Shrink": lambda o, a: _shrink(o[0], _number(a, "lambd", 0.5), _number(a, "bias", 0.0)),
-    "Sin": lambda o, a: _sine(o[0]),
-    "Cos": lambda o, a: _sine(o[0] + PI / 2),
-    "Tanh": lambda o, a: _tanh(o[0]),
-    "Sigmoid": lambda o, a: _sigmoid(o[0]),
-    "Softplus": lambda o, a: _softplus(o[0]),
-    "Softsign": lambda o, a: o[0] / (1 + abs(o[0])),
     "Gelu": lambda o, a: _gelu(o[0], a),
-    "Mish": lambda o, a: o[0] * _tanh(_softplus(o[0])),
     "Swish": lambda o, a: o[0] * _sigmoid(_number(a, "alpha", 1.0) * o[0]),
-    "Relu": lambda o, a: max(o[0], Decimal(0)),
     "LeakyRelu": lambda o, a: o[0] * _number(a, "alpha", float(np.float32(0.01))) if o[0] < 0 else o[0],
-    "PRelu": lambda o, a: o[0] * o[1] if o[0] < 0 else o[0],
     "ThresholdedRelu": lambda o, a: o[0] if o[0] > _number(a, "alpha", 1.0) else Decimal(0),
     "Elu": lambda o, a: _exponential(o[0], _number(a, "alpha", 1.0)),
     "Celu": lambda o, a: _celu(o[0], _number(a, "alpha", 1.0)),
     "Selu": lambda o, a: _number(a, "gamma", SELU_GAMMA) * _exponential(o[0], _number(a, "alpha", SELU_ALPHA)),
     "HardSigmoid": lambda o, a: _limit01(_number(a, "alpha", float(np.float32(0.2))) * o[0] + _number(a, "beta", 0.5)),
-    "HardSwish": lambda o, a: o[0] * _limit01(o[0] / 6 + Decimal("0.5")),
     "Clip": _clip,
 }
+
+
+def apply(op_type: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Decimal:
+    """The operator's result; KeyError for an operator that no table holds."""
+    if op_type in ONE:
+        return ONE[op_type](operands[0])
+    if op_type in TWO:
+        return TWO[op_type](operands[0], operands[1])
+    return WITH_ATTRIBUTES[op_type](operands, attributes)
+
+
+OPERATORS = frozenset((*ONE, *TWO, *WITH_ATTRIBUTES))

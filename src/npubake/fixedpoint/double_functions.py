@@ -6,6 +6,7 @@ Definitions: ONNX operator specification, opset 21. Outside an operator's domain
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,54 +51,58 @@ def _exponential(x: Any, alpha: float) -> Any:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-
 def _shrink(x: Any, attributes: Mapping[str, Any]) -> Any:
     edge, bias = attributes.get("lambd", 0.5), attributes.get("bias", 0.0)
     return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0.0))
 
 
-FLOAT64: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
-    "Identity": lambda o, a: o[0],
-    "Add": lambda o, a: o[0] + o[1],
-    "Sub": lambda o, a: o[0] - o[1],
-    "Mul": lambda o, a: o[0] * o[1],
-    "Div": lambda o, a: o[0] / o[1],
-    "Pow": lambda o, a: np.power(o[0], o[1]),
-    "Min": lambda o, a: np.minimum(o[0], o[1]),
-    "Max": lambda o, a: np.maximum(o[0], o[1]),
-    "Neg": lambda o, a: -o[0],
-    "Abs": lambda o, a: np.abs(o[0]),
-    "Sign": lambda o, a: np.sign(o[0]),
-    "Floor": lambda o, a: np.floor(o[0]),
-    "Ceil": lambda o, a: np.ceil(o[0]),
-    "Round": lambda o, a: np.rint(o[0]),
-    "Sqrt": lambda o, a: np.sqrt(o[0]),
-    "Reciprocal": lambda o, a: 1 / o[0],
-    "Exp": lambda o, a: np.exp(o[0]),
-    "Log": lambda o, a: np.log(o[0]),
-    "Erf": lambda o, a: _erf(o[0]),
-    "Sinh": lambda o, a: np.sinh(o[0]),
-    "Cosh": lambda o, a: np.cosh(o[0]),
-    "Tan": lambda o, a: np.tan(o[0]),
-    "Asin": lambda o, a: np.arcsin(o[0]),
-    "Acos": lambda o, a: np.arccos(o[0]),
-    "Atan": lambda o, a: np.arctan(o[0]),
-    "Asinh": lambda o, a: np.arcsinh(o[0]),
-    "Acosh": lambda o, a: np.arccosh(o[0]),
-    "Atanh": lambda o, a: np.arctanh(o[0]),
+ONE: Mapping[str, Callable[[Any], Any]] = {
+    "Identity": lambda x: x,
+    "Neg": operator.neg,
+    "Abs": np.abs,
+    "Sign": np.sign,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Round": np.rint,
+    "Sqrt": np.sqrt,
+    "Reciprocal": lambda x: 1 / x,
+    "Exp": np.exp,
+    "Log": np.log,
+    "Erf": _erf,
+    "Sinh": np.sinh,
+    "Cosh": np.cosh,
+    "Tan": np.tan,
+    "Asin": np.arcsin,
+    "Acos": np.arccos,
+    "Atan": np.arctan,
+    "Asinh": np.arcsinh,
+    "Acosh": np.arccosh,
+    "Atanh": np.arctanh,
+    "Sin": np.sin,
+    "Cos": np.cos,
+    "Tanh": np.tanh,
+    "Sigmoid": _sigmoid,
+    "Softplus": _softplus,
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Mish": lambda x: x * np.tanh(_softplus(x)),
+    "Relu": lambda x: np.maximum(x, 0),
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+}
+TWO: Mapping[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Div": operator.truediv,
+    "Pow": np.power,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "PRelu": lambda x, y: np.where(x < 0, y * x, x),
+}
+WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
     "Shrink": lambda o, a: _shrink(o[0], a),
-    "Sin": lambda o, a: np.sin(o[0]),
-    "Cos": lambda o, a: np.cos(o[0]),
-    "Tanh": lambda o, a: np.tanh(o[0]),
-    "Sigmoid": lambda o, a: _sigmoid(o[0]),
-    "Softplus": lambda o, a: _softplus(o[0]),
-    "Softsign": lambda o, a: o[0] / (1 + np.abs(o[0])),
     "Gelu": lambda o, a: _gelu(o[0], a),
-    "Mish": lambda o, a: o[0] * np.tanh(_softplus(o[0])),
     "Swish": lambda o, a: o[0] * _sigmoid(a.get("alpha", 1.0) * o[0]),
-    "Relu": lambda o, a: np.maximum(o[0], 0),
     "LeakyRelu": lambda o, a: np.where(o[0] < 0, a.get("alpha", np.float32(0.01)) * o[0], o[0]),
-    "PRelu": lambda o, a: np.where(o[0] < 0, o[1] * o[0], o[0]),
     "ThresholdedRelu": lambda o, a: np.where(o[0] > a.get("alpha", 1.0), o[0], 0),
     "Elu": lambda o, a: _exponential(o[0], a.get("alpha", 1.0)),
     "Celu": lambda o, a: (
@@ -107,6 +112,17 @@ FLOAT64: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
     ),
     "Selu": lambda o, a: a.get("gamma", SELU_GAMMA) * _exponential(o[0], a.get("alpha", SELU_ALPHA)),
     "HardSigmoid": lambda o, a: np.clip(a.get("alpha", np.float32(0.2)) * o[0] + a.get("beta", 0.5), 0, 1),
-    "HardSwish": lambda o, a: o[0] * np.clip(o[0] / 6 + 0.5, 0, 1),
     "Clip": _clip,
 }
+
+
+def apply(op_type: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """The operator's result; KeyError for an operator that no table holds."""
+    if op_type in ONE:
+        return ONE[op_type](operands[0])
+    if op_type in TWO:
+        return TWO[op_type](operands[0], operands[1])
+    return WITH_ATTRIBUTES[op_type](operands, attributes)
+
+
+OPERATORS = frozenset((*ONE, *TWO, *WITH_ATTRIBUTES))

@@ -9,6 +9,7 @@ A form that is missing is made from another one, once, when it is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from npubake.quant.parameters import QuantizationParameters, TensorParameters
 
 Form = Literal["quantized", "centred", "real"]
 
-NUMPY_TYPES = {"uint8": np.uint8, "int16": np.int16}
+NUMPY_TYPES: Mapping[str, Callable[[int], np.generic]] = {"uint8": np.uint8, "int16": np.int16}
 ONNX_TYPES = {"uint8": TensorProto.UINT8, "int16": TensorProto.INT16}
 
 

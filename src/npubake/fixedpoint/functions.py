@@ -1,12 +1,12 @@
-"""Room ``fixedpoint``: values of elementwise functions, twice: float64 arrays (fast) and 50-digit decimals (to decide ties).
+"""Room ``fixedpoint``: values of elementwise functions, in float64 arrays and in 50-digit decimals.
 
-A function is a chain of ONNX nodes from one tensor to another, every other operand a constant with one element. Constants
-count with the exact value of their float32.
+A function is a chain of ONNX nodes from one tensor to another, every other operand a constant with one element.
+Constants count with the exact value of their float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 from typing import Any
@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.fixedpoint.decimal_functions import DECIMAL, DIGITS
-from npubake.fixedpoint.double_functions import FLOAT64
+from npubake.fixedpoint import decimal_functions, double_functions
 
 Array = NDArray[Any]
 
@@ -30,24 +29,20 @@ class Step:
     attributes: Mapping[str, Any]
 
 
-class UnknownFunctionError(Exception):
-    """An operator whose values this module cannot compute. args: its name."""
-
-
 def evaluate_float64(steps: Sequence[Step], values: Array) -> Array:
     """float64 in, float64 out, elementwise; not a number or infinite where an intermediate leaves the range."""
     with np.errstate(all="ignore"):
         known: list[Any] = [values.astype(np.float64)]
         for step in steps:
             operands = [_operand(known, *pair) for pair in zip(step.operands, step.is_constant, strict=True)]
-            known.append(_find(FLOAT64, step.op_type)(operands, step.attributes))
+            known.append(double_functions.apply(step.op_type, operands, step.attributes))
         result: Array = np.broadcast_to(known[-1], values.shape)
     return result
 
 
 def evaluate_decimal(steps: Sequence[Step], value: Decimal) -> Decimal:
     """The same for one value with 50 digits. Infinite where an operator has a pole or its result exceeds any range."""
-    context = Context(prec=DIGITS, Emax=10**6, Emin=-(10**6))
+    context = Context(prec=decimal_functions.DIGITS, Emax=10**6, Emin=-(10**6))
     for trap in (DivisionByZero, InvalidOperation, Overflow):
         context.traps[trap] = False
     with localcontext(context):
@@ -57,19 +52,13 @@ def evaluate_decimal(steps: Sequence[Step], value: Decimal) -> Decimal:
                 None if operand is None else Decimal(operand) if constant else known[int(operand)]
                 for operand, constant in zip(step.operands, step.is_constant, strict=True)
             ]
-            known.append(_find(DECIMAL, step.op_type)(operands, step.attributes))
+            known.append(decimal_functions.apply(step.op_type, operands, step.attributes))
         result: Decimal = +known[-1]
         return result
 
 
 def supported(op_type: str) -> bool:
-    return op_type in DECIMAL
-
-
-def _find(table: Mapping[str, Callable[..., Any]], op_type: str) -> Callable[..., Any]:
-    if op_type not in table:
-        raise UnknownFunctionError(op_type)
-    return table[op_type]
+    return op_type in decimal_functions.OPERATORS and op_type in double_functions.OPERATORS
 
 
 def _operand(known: Sequence[Any], operand: int | float | None, constant: bool) -> Any:

@@ -1,9 +1,10 @@
 """Room ``fixedpoint``: the integer model. (optimised model, graph summary, quantisation parameters) -> ``Lowered``.
 
-A plain ONNX model of opset 21 in which every integer group computes the integers of docs/arithmetic.md on any CPU, with any
-thread count and optimisation level. A model input ``x`` stays float32; the first node that reads it for integer groups is
-called ``x/QuantizeLinear`` and makes ``x/quantized``, so that a runtime input (nv12, rgb) can replace it. An output ``y``
-that comes from integers is made by ``y/DequantizeLinear`` from ``y/accumulator`` or ``y/quantized``, so that it can be removed.
+A plain ONNX model of opset 21 in which every integer group computes the integers of docs/arithmetic.md on any CPU, with
+any thread count and optimisation level. A model input ``x`` stays float32; the first node that reads it for integer
+groups is called ``x/QuantizeLinear`` and makes ``x/quantized``, so that a runtime input (nv12, rgb) can replace it. An
+output ``y`` that comes from integers is made by ``y/DequantizeLinear`` from ``y/accumulator`` or ``y/quantized``, so
+that it can be removed.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def lower_model(
 ) -> Lowered:
     """Lower ``model`` (static shapes, float32). tail: how accumulators leave the graph. The input is not touched.
 
-    Raises StageError, with all faults at once, where parameters are missing or contradict the rules, or where a group has
-    no exact kernel of any size.
+    Raises StageError, with all faults at once, where parameters are missing or contradict the rules, or where a group
+    has no exact kernel of any size.
     """
     lowering = Lowering.of(model, summary, parameters, tail)
     for name in summary.inputs:
@@ -131,7 +132,7 @@ def trace(lowering: Lowering, lowered: onnx.ModelProto) -> tuple[Provenance, ...
 
 
 def _stand_in(lowering: Lowering, group: FusionGroup) -> None:
-    """After a fault: let later groups find the outputs, so that their faults are found too. The result is thrown away."""
+    """After a fault: let later groups find the outputs, so that their faults are found too; the result is dropped."""
     for name in group.outputs:
         if not lowering.forms.held(name):
             lowering.forms.put(name, "real", name)

@@ -44,8 +44,9 @@ class FloatNode:
 class OutputFact:
     """What stands before the last node of a model output: ``real = scale * (q - zero_point)``.
 
-    integer: the tensor that remains when the node ``<output>/DequantizeLinear`` is removed, '' where the output is float
-    from the start; dtype: its numpy name; scale: one value, or one a channel along ``axis``; zero_point: of ``integer``.
+    integer: the tensor that remains when the node ``<output>/DequantizeLinear`` is removed, '' where the output is
+    float from the start; dtype: its numpy name; scale: one value, or one a channel along ``axis``; zero_point: of
+    ``integer``.
     """
 
     integer: str

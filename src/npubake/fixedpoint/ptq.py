@@ -1,8 +1,8 @@
 """Room ``fixedpoint``: the calibrated (QDQ) model with its nonlinear groups in fixed point.
 
-Groups of kind table, softmax and layer_norm that compute in integers are cut out between the DequantizeLinear they read and
-the QuantizeLinear that reads them; the kernels of the integer model take their place, from ``t/quantized`` to ``u/quantized``.
-Everything else, names included, stays as ``calibrate`` made it.
+Groups of kind table, softmax and layer_norm that compute in integers are cut out between the DequantizeLinear they
+read and the QuantizeLinear that reads them; the kernels of the integer model take their place, from ``t/quantized`` to
+``u/quantized``. Everything else, names included, stays as ``calibrate`` made it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _known(edges: Mapping[str, _Edge], name: str, group: FusionGroup) -> None:
     if name not in edges:
         raise StageError(
             Fault(
-                what=f"the integer group {group.name} touches this tensor, and the calibrated model does not quantise it",
+                what=f"integer group {group.name} touches this tensor, and the calibrated model does not quantise it",
                 where=name,
                 hint="model, graph and parameters belong to different builds; run calibrate again",
             )
@@ -138,9 +138,7 @@ def _edges(model: onnx.ModelProto, summary: GraphSummary) -> dict[str, _Edge]:
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.name not in original and node.output[0] in dequantizers:
             dequantized = dequantizers[node.output[0]].output[0]
-            edges[source_of(node.input[0])] = _Edge(
-                quantize=node.name, codes=node.output[0], dequantized=dequantized
-            )
+            edges[source_of(node.input[0])] = _Edge(quantize=node.name, codes=node.output[0], dequantized=dequantized)
     return edges
 
 
@@ -159,9 +157,7 @@ def _joined(
     return editor.finish()
 
 
-def _provenance(
-    model: onnx.ModelProto, summary: GraphSummary, edges: Mapping[str, _Edge]
-) -> tuple[Provenance, ...]:
+def _provenance(model: onnx.ModelProto, summary: GraphSummary, edges: Mapping[str, _Edge]) -> tuple[Provenance, ...]:
     """Every tensor of the optimised graph, as its readers see it."""
     alive = {name for node in model.graph.node for name in node.output} | {value.name for value in model.graph.input}
     casts = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "Cast"}

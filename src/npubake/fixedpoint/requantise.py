@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from onnx import TensorProto
@@ -87,7 +87,7 @@ def requantise(lowering: Lowering, target: str, accumulator: Accumulator, scalin
 
 
 def clip_quantized(lowering: Lowering, target: str, raw: str, bounds: tuple[int, int]) -> None:
-    """``target``'s quantized form is ``raw``, clamped to ``bounds`` (of q - zero_point) where the dtype does not imply it."""
+    """``target``'s quantized form is ``raw``, clamped to ``bounds`` of q - zero_point."""
     facts = lowering.forms.parameters(target)
     writer, (low, high) = lowering.writer, bounds
     if facts.dtype == "uint8":
@@ -111,9 +111,11 @@ def _by_quantize_linear(lowering: Lowering, target: str, accumulator: Accumulato
     if scaling.multiplier != 1:
         factor = writer.constant(np.float32(scaling.multiplier), f"{target}/multiplier")
         value = writer.node("Mul", [value, factor], target)
-    divisor, zero, attributes = scaling.divisor.astype(np.float32), NUMPY_TYPES[facts.dtype](facts.zero_point), {}
+    zero: Any = NUMPY_TYPES[facts.dtype](facts.zero_point)
+    divisor: Array = scaling.divisor.astype(np.float32)
+    attributes: dict[str, Any] = {}
     if divisor.size > 1 and np.all(divisor == divisor.reshape(-1)[0]):
-        divisor = divisor.reshape(-1)[0]
+        divisor = divisor.reshape(-1)[:1]
     if divisor.size == 1:
         scale, zero_point = writer.constant(divisor.reshape(()), f"{target}/divisor"), zero
     elif divisor.ndim > 2 and divisor.shape[1] == divisor.size:

@@ -1,13 +1,14 @@
-"""Room ``fixedpoint``: correctly rounded lookup tables. A function and two integer forms enter, integers leave; no onnx.
+"""Room ``fixedpoint``: correctly rounded lookup tables. A function and two integer forms enter, integers leave.
 
 entry[q] = clamp(rhe(f(s_in * (q - zp_in)) / s_out)), as q - zero point of the output. Values are computed in float64;
-where one lies within ``MARGIN`` of a tie (or is no finite number) 50 decimal digits decide, so that neither libm nor SIMD
-reaches the table: a float64 evaluation would have to be wrong by 2**-13 of a step. Within 1e-40 of a tie it counts as one.
+where one lies within ``MARGIN`` of a tie (or is no finite number) 50 decimal digits decide, so that neither libm nor
+SIMD reaches the table: a float64 evaluation would have to be wrong by 2**-13 of a step. Within 1e-40 of a tie it counts
+as one. No onnx here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 
@@ -60,9 +61,8 @@ def exponential_table(scale: float, count: int) -> Array:
     return round_correctly(exact, decide)[0].astype(np.int64)
 
 
-def round_correctly(values: Array, decide: object) -> tuple[Array, int]:
-    """rhe of float64 ``values``; ``decide(index) -> Decimal`` is asked near ties. Returns (float64 integers, how many)."""
-    assert callable(decide)
+def round_correctly(values: Array, decide: Callable[[int], Decimal]) -> tuple[Array, int]:
+    """rhe of float64 ``values``; ``decide(index)`` is asked near ties. Returns (float64 integers, how often)."""
     with np.errstate(invalid="ignore"):
         doubtful = ~np.isfinite(values) | (np.abs(np.abs(values - np.floor(values)) - 0.5) < MARGIN)
         entries = np.rint(np.clip(np.nan_to_num(values), -(2.0**40), 2.0**40))

@@ -1,1 +1,1 @@
-"""Room ``fixedpoint``: exact integer kernels, one file a family. A kernel takes (Lowering, FusionGroup) and writes nodes."""
+"""Room ``fixedpoint``: exact integer kernels, one file a family: (Lowering, FusionGroup) enters, nodes leave."""

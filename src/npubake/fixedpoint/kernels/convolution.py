@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from npubake.errors import Fault, StageError
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, accumulator_bound, limits
 from npubake.fixedpoint.kernels.weights import IntegerWeights, finish_weighted, integer_weights, within
 from npubake.fixedpoint.lowering import Fused, Lowering, take_apart
@@ -53,7 +54,7 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
 
 
 def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None:
-    """ConvTranspose: float32 on integers; input channels (and bytes of 16-bit inputs) in parts that keep within 2**24."""
+    """ConvTranspose: float32 on integers; input channels (and bytes of 16-bit inputs) in parts within 2**24."""
     fused = take_apart(lowering, group, ("ConvTranspose",), fuses_add=True)
     groups = attribute(fused.anchor, "group", 1)
     constants = integer_weights(lowering, group, fused, channel_axis=1, groups=groups)
@@ -78,7 +79,7 @@ def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None
 
 
 def byte_parts(lowering: Lowering, source: str, target: str) -> list[tuple[int, str, int, int]]:
-    """(factor, float32 tensor, low, high) with source = sum factor * tensor: one part of 8 bits, or high and low byte."""
+    """(factor, float32 tensor, low, high), source = sum factor * tensor: one part of 8 bits, or high and low byte."""
     low, high = limits(lowering.forms.parameters(source))
     centred, writer = lowering.forms.centred(source), lowering.writer
     if lowering.forms.parameters(source).dtype == "uint8":
@@ -107,7 +108,7 @@ def _qlinear_convolution(
     channels = len(constants.bias)
     bounds = clamp_limits(out, fused.low, fused.high)
     clamped = bounds != limits(out)
-    assert max(constants.divisors) < DIVISOR_LIMIT and all(d % 2 for d in constants.divisors)
+    _check_divisors(group, constants)
     multipliers = (1.0 / np.array(constants.divisors, np.float64)).astype(np.float32)
     one = writer.constant(np.float32(1), "one")
     inputs = [
@@ -132,6 +133,19 @@ def _qlinear_convolution(
         "so that multiplying by fl32(1 / D) rounds as the exact quotient"
     )
     lowering.certify(group, "QLinearConv uint8 x uint8", bound, exact)
+
+
+def _check_divisors(group: FusionGroup, constants: IntegerWeights) -> None:
+    """Raise StageError unless every divisor is on the grid that the proof needs."""
+    bad = [divisor for divisor in constants.divisors if divisor % 2 == 0 or not 0 < divisor < DIVISOR_LIMIT]
+    if bad or len(constants.divisors) != len(constants.bias):
+        raise StageError(
+            Fault(
+                what=f"{len(constants.divisors)} divisors for {len(constants.bias)} channels, off the grid: {bad[:3]}",
+                where=group.name,
+                hint="run calibrate again: a group with an integer output has one odd divisor a channel",
+            )
+        )
 
 
 def _wide_convolution(lowering: Lowering, group: FusionGroup, fused: Fused, constants: IntegerWeights) -> None:

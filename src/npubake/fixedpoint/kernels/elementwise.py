@@ -1,4 +1,4 @@
-"""Room ``fixedpoint``: Add, Sub, Mul, Div of two tensors, one of which may be constant. One group enters, integers leave."""
+"""Room ``fixedpoint``: Add, Sub, Mul, Div of two tensors, one maybe constant. One group enters, integers leave."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def lower_multiply(lowering: Lowering, group: FusionGroup) -> None:
 
 
 def lower_divide(lowering: Lowering, group: FusionGroup) -> None:
-    """By a constant: as a product. By a tensor: rhe(a * m / (b * n)) with m / n for sa / (sb * so); b = 0 counts as 1."""
+    """By a constant: as a product. By a tensor: rhe(a * m / (b * n)), m / n for sa / (sb * so); b = 0 counts as 1."""
     fused = take_apart(lowering, group, ("Div",))
     first, second = fused.anchor.input
     constant = lowering.constant(second)

@@ -1,4 +1,4 @@
-"""Room ``fixedpoint``: Gemm, MatMul with a constant, MatMul of two computed tensors. One group enters, integers leave."""
+"""Room ``fixedpoint``: Gemm, MatMul with a constant or of two tensors. One group enters, integers leave."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from fractions import Fraction
 from math import prod
 
 import numpy as np
+
 from npubake.fixedpoint.arithmetic import (
     FLOAT32_EXACT,
     FLOAT64_EXACT,

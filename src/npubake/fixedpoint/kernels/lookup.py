@@ -1,7 +1,7 @@
 """Room ``fixedpoint``: elementwise functions by lookup. A group of kind ``table`` enters, GatherElements leaves.
 
-1-D GatherElements with int32 indices is the fastest exact lookup of ONNX Runtime's CPU (Gather takes 5 to 10 times as long);
-negative indices count from the end, so a table of signed values is rolled by half its length.
+1-D GatherElements with int32 indices is the fastest exact lookup of ONNX Runtime's CPU (Gather takes 5 to 10 times as
+long); negative indices count from the end, so a table of signed values is rolled by half its length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Room ``fixedpoint``: operators that only copy values, and Concat. Scale, zero point and dtype pass through unchanged."""
+"""Room ``fixedpoint``: operators that only copy values, and Concat. Scale, zero point and dtype pass through."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _check_equal(lowering: Lowering, group: FusionGroup, tensors: tuple[str, ...
         found = "; ".join(f"{name}: {entry.dtype} {entry.scale:g} {entry.zero_point}" for name, entry in facts.items())
         raise StageError(
             Fault(
-                what=f"a {group.kind} group copies integers, and its tensors differ in scale, zero point or dtype: {found}",
+                what=f"a {group.kind} group copies integers, but scale, zero point or dtype differ: {found}",
                 where=group.name,
                 hint="run calibrate again; it joins the ranges of such tensors",
             )

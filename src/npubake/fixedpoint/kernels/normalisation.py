@@ -55,7 +55,9 @@ def lower_softmax(lowering: Lowering, group: FusionGroup) -> None:
     above = writer.node("Mul", [powers, writer.constant(np.float64(multiplier), f"{target}/multiplier")], target)
     below = writer.node("Mul", [total, writer.constant(np.float64(divisor), f"{target}/divisor")], target)
     round_and_clamp(lowering, target, writer.node("Div", [above, below], target))
-    exact = f"|E * m|, n * sum E <= {bound} < 2^52: sums are exact, the float64 quotient rounds (half to even) as the exact one"
+    exact = (
+        f"|E * m|, n * sum E <= {bound} < 2^52: exact sums; the float64 quotient rounds (half to even) as the exact one"
+    )
     lowering.certify(group, f"exp table of {len(entries)} entries, float64 division", bound, exact)
     lowering.tables.append(
         TableFact(
@@ -70,7 +72,7 @@ def lower_softmax(lowering: Lowering, group: FusionGroup) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation:
-    """Constants of an integer LayerNormalization: count n, shift s, epsilon, j, K, integer gain and offset, bound."""
+    """Constants of an integer LayerNormalization: n, s, e, j, K, G, B of docs/arithmetic.md, and the bound."""
 
     count: int
     shift: int
@@ -83,7 +85,7 @@ class Normalisation:
 
 
 def lower_layer_norm(lowering: Lowering, group: FusionGroup) -> None:
-    """c = floor((n q - sum q) / 2^s), r = isqrt((sum c^2 + eps) * 4^j), q_out = clamp(zp + rhe((c G 2^j + B r) / (r 2^K)))."""
+    """c = floor((n x - sum x) / 2^s), r = isqrt((sum c^2 + e) 4^j), x_out = clamp(rhe((c G 2^j + B r) / (r 2^K)))."""
     node = take_apart(lowering, group, ("LayerNormalization",)).anchor
     if len([name for name in node.output if name]) > 1:
         raise NoIntegerKernelError("LayerNormalization with mean or deviation outputs")
@@ -106,8 +108,8 @@ def lower_layer_norm(lowering: Lowering, group: FusionGroup) -> None:
     below = writer.node("Mul", [root, _number(lowering, target, 2**numbers.fraction)], target)
     round_and_clamp(lowering, target, writer.node("Div", [above, below], target))
     exact = (
-        f"n = {numbers.count}, s = {numbers.shift}, eps = {numbers.epsilon}, j = {numbers.root}, K = {numbers.fraction}: "
-        f"squares, numerator and denominator <= {numbers.bound} < 2^52, so that sums, floor(sqrt) and the quotient are exact"
+        f"n = {numbers.count}, s = {numbers.shift}, e = {numbers.epsilon}, j = {numbers.root}, K = {numbers.fraction}: "
+        f"squares, numerator and denominator <= {numbers.bound} < 2^52: sums, floor(sqrt) and the quotient are exact"
     )
     lowering.certify(group, "LayerNormalization float64 on integers", numbers.bound, exact)
 
@@ -152,7 +154,8 @@ def normalisation_constants(lowering: Lowering, group: FusionGroup, node: onnx.N
 def _deviation(lowering: Lowering, group: FusionGroup, source: str, axes: str, numbers: Normalisation) -> str:
     """floor((n q - sum q) / 2^s) as float64."""
     target, writer = group.outputs[0], lowering.writer
-    values, dtype = lowering.forms.centred(source), np.float32
+    values: str = lowering.forms.centred(source)
+    dtype: type[np.float32] | type[np.float64] = np.float32
     low, high = limits(lowering.forms.parameters(source))
     if 2 * numbers.count * max(-low, high) >= FLOAT32_EXACT:
         values, dtype = writer.node("Cast", [values], target, to=TensorProto.DOUBLE), np.float64

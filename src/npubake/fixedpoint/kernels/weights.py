@@ -12,9 +12,7 @@ from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, INT32_LIMIT, Array
 from npubake.fixedpoint.lowered import OutputFact
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise
-from npubake.graph.editing import attribute
 from npubake.graph.summary import FusionGroup
-
 
 NUMPY_OF = {"float32": np.float32, "float64": np.float64, "int32": np.int32}
 
@@ -154,7 +152,7 @@ def finish_weighted(
 def leave_unrounded(
     lowering: Lowering, target: str, fused: Fused, steps: tuple[Array, int], accumulator: Accumulator
 ) -> str:
-    """The accumulator leaves as real = scale * acc; at a model output with tail int32 through ``<output>/DequantizeLinear``.
+    """The accumulator leaves as real = scale * acc; at an output with tail int32 through ``<output>/DequantizeLinear``.
 
     steps: (scales [C] or [1], axis of the channels). Returns the inequality for the certificate.
     """
