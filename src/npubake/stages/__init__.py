@@ -102,7 +102,7 @@ STAGES: dict[str, Stage] = {
                 "candidate_record": "record?",
             },
             {"figures": "figures"},
-            _RUNTIME,
+            (*_RUNTIME, "numba"),
         ),
         _stage(
             "measure_product",
