@@ -61,6 +61,27 @@ def test_pictures_are_stored_as_pixels_and_read_as_the_model_is_fed(tmp_path: Pa
         assert samples.describe(1) == "example 1 (001.png)"
 
 
+def test_grey_pictures_of_two_dimensions_pass_a_grey_preset(tmp_path: Path) -> None:
+    preset = Preprocessing(name="g", decode="pillow", channels="gray", divide_by=255, input_dtype="uint8")
+    graph = inputs_only(image=((1, 1, 8, 9), "float32"))
+    pixels = photograph(8, 9)[:, :, 0]
+    examples = [*save_arrays(tmp_path, [pixels]), *save_images(tmp_path, [pixels])]
+    build(examples, graph, request(preset), tmp_path / "s")
+    with SampleSet.open(tmp_path / "s") as samples:
+        for index in (0, 1):
+            assert np.array_equal(samples.read(index)["image"][0, 0], pixels.astype(np.float32) / np.float32(255))
+            assert samples.read_stored(index)["image"].shape == (8, 9, 1)
+
+
+def test_the_order_of_channels_is_part_of_the_linear_step(tmp_path: Path) -> None:
+    preset = Preprocessing(name="b", decode="pillow", channels="bgr", input_dtype="uint8", layout="NHWC")
+    graph = inputs_only(image=((1, 8, 9, 3), "float32"))
+    build(save_images(tmp_path, [photograph(8, 9)]), graph, request(preset), tmp_path / "s")
+    with SampleSet.open(tmp_path / "s") as samples:
+        assert np.array_equal(samples.read_stored(0)["image"], photograph(8, 9))
+        assert np.array_equal(samples.read(0)["image"][0], photograph(8, 9)[:, :, ::-1].astype(np.float32))
+
+
 def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
     examples = save_images(tmp_path, [photograph(9, 9, seed) for seed in range(6)])
     examples[1][""].write_bytes(b"nothing")
