@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,15 @@ def test_wrong_pixels_are_refused(pixels: Any) -> None:
     with pytest.raises(StageError) as caught:
         encode(RuntimeInput(name="x", type="nv12"), pixels)
     assert caught.value.faults[0].where == "x"
+
+
+def test_the_document_states_these_coefficients() -> None:
+    """docs/deployable.md is what an application's author has; its table is the arithmetic."""
+    text = (Path(__file__).resolve().parents[2] / "docs/deployable.md").read_text(encoding="utf-8")
+    for name, numbers in BT601.items():
+        cells = [
+            str(numbers.luma),
+            str(numbers.offset),
+            *(f"{u}, {v}".replace("-", "\u2212") for u, v in numbers.to_rgb),
+        ]
+        assert f"| {name} | {' | '.join(cells)} |" in text
