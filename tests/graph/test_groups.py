@@ -51,6 +51,8 @@ def test_groups_cover_every_node_once_in_order(case: str) -> None:
     [
         (f"{CONV} y = Relu(t)", [("conv", "relu")]),
         (f"{CONV} y = Clip(t, zero, six)", [("conv", "clip")]),
+        (f"{CONV} y = Clip(t, , six)", [("conv", "clip")]),
+        (f"{CONV} k = Relu(six) y = Clip(t, , k)", [("conv", ""), ("float", ""), ("float", "")]),
         (f"{CONV} s = Sigmoid(t) y = Mul(s, t)", [("conv", ""), ("table", "silu")]),
         (f"{CONV} p = Softplus(t) h = Tanh(p) y = Mul(t, h)", [("conv", ""), ("table", "mish")]),
         (f"{CONV} k = Mul(t, c) s = Sigmoid(k) y = Mul(t, s)", [("conv", ""), ("table", "quick_gelu")]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from npubake.errors import RecipeError
+from npubake.errors import RecipeError, StageError
 from npubake.graph.model_file import load_model, parse_model, save_model, serialise
 from tests.graph.writing import build, normal
 
@@ -26,6 +26,16 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         load_model(path)
     assert caught.value.faults[0].where == "cut.onnx"
+
+
+def test_what_no_protobuf_can_hold_is_refused_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("float[2,5] x => float[2,4] y", "y = MatMul(x, w)", w=normal(5, 4))
+    data = serialise(model)
+    monkeypatch.setattr("npubake.graph.model_file.MAX_PROTOBUF_BYTES", len(data) - 1)
+    with pytest.raises(RecipeError, match="2 GiB"):
+        parse_model(data)
+    with pytest.raises(StageError, match="2 GiB"):
+        serialise(model)
 
 
 def test_a_model_without_nodes_is_refused() -> None:

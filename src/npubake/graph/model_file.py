@@ -18,6 +18,8 @@ MAX_PROTOBUF_BYTES = 2**31 - 1
 
 def parse_model(data: bytes, where: str = "model") -> onnx.ModelProto:
     """The model in ``data``. Raises RecipeError if the bytes are no ONNX model or its weights lie in other files."""
+    if len(data) > MAX_PROTOBUF_BYTES:
+        raise RecipeError(_too_large(where, len(data)))
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -30,7 +32,7 @@ def parse_model(data: bytes, where: str = "model") -> onnx.ModelProto:
         Fault(
             what=f"initialiser {tensor.name!r} keeps its values in another file",
             where=where,
-            hint="save the model in one file: onnx.save_model(model, path, save_as_external_data=False)",
+            hint="load it beside that file and save it in one: onnx.save_model(onnx.load(path), one_file)",
         )
         for tensor in model.graph.initializer
         if tensor.data_location == onnx.TensorProto.EXTERNAL
@@ -49,18 +51,18 @@ def serialise(model: onnx.ModelProto) -> bytes:
     """Bytes of ``model``, the same for equal models. Raises StageError above 2 GiB."""
     size = model.ByteSize()
     if size > MAX_PROTOBUF_BYTES:
-        raise StageError(
-            Fault(
-                what=f"the model needs {size} bytes; one protobuf file holds at most {MAX_PROTOBUF_BYTES}",
-                hint="models above 2 GiB are not supported; split the model or reduce its weights",
-            )
-        )
+        raise StageError(_too_large("", size))
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def save_model(model: onnx.ModelProto, path: Path) -> None:
     """Write ``model`` to ``path``; raises StageError above 2 GiB."""
     path.write_bytes(serialise(model))
+
+
+def _too_large(where: str, size: int) -> Fault:
+    what = f"the model takes {size} bytes; one protobuf file holds at most {MAX_PROTOBUF_BYTES}"
+    return Fault(what=what, where=where, hint="models above 2 GiB are not supported; split it or reduce its weights")
 
 
 def _not_onnx(where: str, what: str) -> Fault:
