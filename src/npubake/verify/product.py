@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -60,6 +60,9 @@ def measure_product(metric: str, options: Mapping[str, Any], trial: Trial, label
 
 
 def _coco_map(trial: Trial, options: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
+    unknown = sorted(set(options) - {entry.name for entry in fields(detection.DetectionRule)})
+    if unknown:
+        raise RecipeError(Fault(what=f"the metric coco_map has no option {', '.join(unknown)}"))
     rule = detection.DetectionRule(**options)
     labels = coco.CocoLabels.load(paths[0])
     sources = [_source(trial.samples, index) for index in range(trial.samples.count)]
