@@ -323,6 +323,32 @@ def test_listener_hears_the_build(project: Project) -> None:
     ]
 
 
+def test_listener_hears_that_another_build_is_at_the_task(project: Project) -> None:
+    tasks = chain(project.root, texts=("a",))
+    (probe,) = assess(project, tasks)
+    assert probe.key is not None
+    waits: list[str] = []
+    released = threading.Event()
+
+    class Waiting(Silence):
+        def waiting(self, task: Task) -> None:
+            waits.append(task.name)
+            released.set()
+
+    def hold(wanted: str) -> None:
+        with project.store.lock(wanted):
+            held.set()
+            released.wait(20)
+
+    held = threading.Event()
+    other = threading.Thread(target=hold, args=(probe.key,))
+    other.start()
+    held.wait(20)
+    assert outcomes(execute(project, tasks, listener=Waiting())) == ["ran"]
+    other.join()
+    assert waits == ["s0"]
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_jobs_and_shared_work(project: Project, jobs: int) -> None:
     tasks = plan([*chain(project.root, target="one"), *chain(project.root, target="two", texts=("a", "b", "C"))])

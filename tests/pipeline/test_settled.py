@@ -112,6 +112,18 @@ def test_what_changes_while_the_build_goes_on_is_not_settled(built: Project) -> 
         assert build(built)
 
 
+def test_what_the_plan_itself_wrote_is_no_change(built: Project) -> None:
+    seen = settled.Seen()
+    seen.add(built.root / "data")
+    (built.root / "data/lock").write_text("written by the plan")
+    seen.wrote(built.root / "data/lock")
+    tasks = chain(built.root)
+    assert settled.write(built, REQUEST, tasks, execute(built, tasks), seen, {"said": "again"})
+    assert check(built) == {"said": "again"}
+    (built.root / "data/lock").write_text("edited")
+    assert check(built) is None
+
+
 def test_a_failed_build_is_not_settled(project: Project) -> None:
     head = task(dummies.JOIN, {"text": "long"})
     tasks = plan([head, task(dummies.GATE, {"limit": 1}, {"text": of(head)})])

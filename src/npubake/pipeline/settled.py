@@ -67,6 +67,12 @@ class Seen:
             wait_until_settled([signature(path)])
             self.paths[str(path)] = list(signature(path))
 
+    def wrote(self, path: Path) -> None:
+        """Note a file that making the plan itself wrote (a lock), and that its folder changed by that alone."""
+        for changed in (path.parent, path):
+            if self.paths.pop(str(changed), None) is not None or changed == path:
+                self.add(changed)
+
 
 def write(
     project: Project, request: Mapping[str, Any], tasks: Iterable[Task], record: RunRecord, seen: Seen, summary: Any
