@@ -16,12 +16,18 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from npubake.calibration.statistics import BUCKETS, SHIFT, TensorStatistics
 from npubake.fixedpoint.lower import lower_model
 from npubake.fixedpoint.lowered import Lowered, Tail
-from npubake.graph.groups import find_groups
 from npubake.graph.summarising import summarise
 from npubake.graph.summary import GraphSummary
 from npubake.quant.assign import Subject, assign
 from npubake.quant.operands import ModelFacts
-from npubake.quant.parameters import QuantizationParameters
+from npubake.quant.parameters import (
+    GroupParameters,
+    IntegerType,
+    Precision,
+    QuantizationParameters,
+    TensorParameters,
+    WeightParameters,
+)
 from npubake.quant.request import parse_request
 from tests.fixedpoint.evaluator import Evaluator, Tensor
 
@@ -160,4 +166,25 @@ def calibrated(
     )
 
 
-__all__ = ["Case", "all_runs", "calibrated", "exposing", "find_groups", "float_model", "node", "session"]
+def by_hand(
+    model: onnx.ModelProto,
+    tensors: Mapping[str, TensorParameters],
+    precisions: Mapping[str, Precision] | None = None,
+    weights: Mapping[str, WeightParameters] | None = None,
+) -> Case:
+    """Parameters as given: every group int8 unless ``precisions`` says otherwise; nothing leaves unrounded."""
+    summary = summarise(model, ())
+    chosen = precisions or {}
+    groups = {
+        group.name: GroupParameters(precision=chosen.get(group.name, "int8"), accumulator_output=False, why="by hand")
+        for group in summary.groups
+    }
+    parameters = QuantizationParameters(
+        graph_digest="0" * 64, lane="by hand", tensors=dict(tensors), groups=groups, weights=weights or {}
+    )
+    return Case(model=model, summary=summary, parameters=parameters)
+
+
+def held(dtype: IntegerType = "uint8", scale: float = 1.0, zero_point: int = 0) -> TensorParameters:
+    """An integer form; its range does not matter to a lowering."""
+    return TensorParameters(dtype=dtype, scale=scale, zero_point=zero_point, low=0.0, high=1.0)

@@ -1,7 +1,7 @@
 """Fixed-point room: the nodes that turn the runtime's bytes into pixels, and pixels into values. Node lists only.
 
   nv12    s = luma * Y + ConvTranspose2x2([U, V]) + bias;  pixel = sat8(rint(s / 2**14))     (chroma: nearest, 2 x 2)
-  yuv444  s = Conv1x1([Y, U, V]) + bias;                   pixel = sat8(rint(s / 2**14))
+  yuv444  s = luma * Y + ConvTranspose1x1([U, V]) + bias;  pixel = sat8(rint(s / 2**14))
   others  pixel = transpose(runtime tensor), channels in the model's order
   value   = table[pixel], one table a channel
 
@@ -101,46 +101,44 @@ def _gray(patch: Patch, spec: RuntimeInput, frame: Frame) -> str:
     return patch.add("Identity", [feed], "planar")
 
 
-def _matrix(spec: RuntimeInput) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
-    """(chroma rows [3, 2] in the model's channel order, bias [3], luma factor), integer-valued float32."""
-    numbers = BT601[spec.range]
-    chroma = np.array(numbers.to_rgb, dtype=np.int64)[:: -1 if spec.channels == "bgr" else 1]
-    bias = -CHROMA_CENTRE * chroma.sum(axis=1) - numbers.offset * numbers.luma
-    return chroma.astype(np.float32), bias.astype(np.float32), numbers.luma
-
-
-def _to_pixels(patch: Patch, total: str) -> str:
-    scale = patch.constant("one", np.array(ONE, dtype=np.float32))
-    zero = patch.constant("zero", np.array(0, dtype=np.uint8))
-    return patch.add("QuantizeLinear", [total, scale, zero], "rgb")
-
-
 def _yuv444(patch: Patch, spec: RuntimeInput, frame: Frame) -> str:
     feed = patch.feed(spec.name, [frame.batch, frame.height, frame.width, 3])
-    chroma, bias, luma = _matrix(spec)
-    weights = np.concatenate([np.full((3, 1), luma, dtype=np.float32), chroma], axis=1)
     planar = patch.add("Transpose", [feed], "planar", perm=[0, 3, 1, 2])
-    numbers = patch.add("Cast", [planar], "numbers", to=TensorProto.FLOAT)
-    constants = [patch.constant("weights", weights[:, :, None, None]), patch.constant("bias", bias)]
-    return _to_pixels(patch, patch.add("Conv", [numbers, *constants], "sum"))
+    sizes = patch.constant("sizes", np.array([1, 2], dtype=np.int64))
+    names = [f"{patch.prefix}/y", f"{patch.prefix}/uv"]
+    patch.nodes.append(helper.make_node("Split", [planar, sizes], names, name=f"{patch.prefix}/split_yuv", axis=1))
+    return _to_rgb(patch, spec, names, 1)
 
 
 def _nv12(patch: Patch, spec: RuntimeInput, frame: Frame) -> str:
-    """Chroma upsampling and matrix are one ConvTranspose whose four taps are equal: each output has one tap."""
     y_name, uv_name = spec.tensors
     y_feed = patch.feed(y_name, [frame.batch, frame.height, frame.width, 1])
     uv_feed = patch.feed(uv_name, [frame.batch, frame.height // 2, frame.width // 2, 2])
-    chroma, bias, luma = _matrix(spec)
     shape = patch.constant("luma_shape", np.array([frame.batch, 1, frame.height, frame.width], dtype=np.int64))
-    y_numbers = patch.add("Cast", [patch.add("Reshape", [y_feed, shape], "y")], "y_numbers", to=TensorProto.FLOAT)
-    factor = patch.constant("luma", np.array([luma], dtype=np.float32))
-    weighted = patch.add("Mul", [y_numbers, factor], "weighted")
-    uv_planar = patch.add("Transpose", [uv_feed], "uv", perm=[0, 3, 1, 2])
-    uv_numbers = patch.add("Cast", [uv_planar], "uv_numbers", to=TensorProto.FLOAT)
-    taps = np.broadcast_to(chroma.T[:, :, None, None], (2, 3, 2, 2))
-    constants = [patch.constant("weights", taps), patch.constant("bias", bias)]
-    colour = patch.add("ConvTranspose", [uv_numbers, *constants], "colour", strides=[2, 2])
-    return _to_pixels(patch, patch.add("Add", [weighted, colour], "sum"))
+    planes = [patch.add("Reshape", [y_feed, shape], "y"), patch.add("Transpose", [uv_feed], "uv", perm=[0, 3, 1, 2])]
+    return _to_rgb(patch, spec, planes, 2)
+
+
+def _to_rgb(patch: Patch, spec: RuntimeInput, planes: Sequence[str], repeat: int) -> str:
+    """planes: Y [N, 1, H, W] and UV [N, 2, H / repeat, W / repeat], uint8. Upsampling and matrix are one ConvTranspose
+    with ``repeat`` x ``repeat`` equal taps and that stride, so that each output has one tap (measured at 640 x 640:
+    a Conv over [Y, U, V] takes twice to three times as long).
+    """
+    numbers = BT601[spec.range]
+    chroma = np.array(numbers.to_rgb, dtype=np.int64)[:: -1 if spec.channels == "bgr" else 1]
+    bias = -CHROMA_CENTRE * chroma.sum(axis=1) - numbers.offset * numbers.luma
+    y_numbers = patch.add("Cast", [planes[0]], "y_numbers", to=TensorProto.FLOAT)
+    weighted = patch.add(
+        "Mul", [y_numbers, patch.constant("luma", np.array([numbers.luma], dtype=np.float32))], "weighted"
+    )
+    uv_numbers = patch.add("Cast", [planes[1]], "uv_numbers", to=TensorProto.FLOAT)
+    taps = np.broadcast_to(chroma.T[:, :, None, None], (2, 3, repeat, repeat)).astype(np.float32)
+    constants = [patch.constant("weights", taps), patch.constant("bias", bias.astype(np.float32))]
+    colour = patch.add("ConvTranspose", [uv_numbers, *constants], "colour", strides=[repeat, repeat])
+    total = patch.add("Add", [weighted, colour], "sum")
+    scale = patch.constant("one", np.array(ONE, dtype=np.float32))
+    zero = patch.constant("zero", np.array(0, dtype=np.uint8))
+    return patch.add("QuantizeLinear", [total, scale, zero], "rgb")
 
 
 PIXELS: Mapping[str, Callable[[Patch, RuntimeInput, Frame], str]] = {

@@ -1,0 +1,70 @@
+"""The same integers on CPUs without VNNI and without AVX: digests under qemu equal the native ones.
+
+Skipped where qemu is missing (Debian: qemu-user-static), unless NPUBAKE_REQUIRE_QEMU=1 makes that a failure. The native
+digests stand for the right integers: test_operators and test_models compare those models with the evaluator.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from npubake.graph.model_file import save_model
+from tests.fixedpoint.builds import Case, calibrated
+from tests.fixedpoint.emulated import digests
+from tests.fixedpoint.operators import OPERATORS
+from tests.fixedpoint.test_models import classifier, images
+from tests.fixedpoint.test_operators import extremes, feeds_of
+
+Array = NDArray[Any]
+QEMU = "qemu-x86_64-static"
+SCRIPT = Path(__file__).with_name("emulated.py")
+
+
+def store(folder: Path, name: str, case: Case, feeds: list[dict[str, Array]]) -> None:
+    lowered = case.lower()
+    assert not lowered.float_nodes
+    save_model(lowered.model, folder / f"{name}.onnx")
+    np.savez(folder / f"{name}.npz", **{key: np.stack([feed[key] for feed in feeds]) for key in feeds[0]})
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every operator, 8 and 16 bits by turns, and the two classifiers, with inputs."""
+    folder = tmp_path_factory.mktemp("models")
+    for number, (name, build) in enumerate(OPERATORS.items()):
+        rng = np.random.default_rng(number)
+        model = build(rng)
+        feeds = feeds_of(model, rng, 2.0)
+        case = calibrated(model, [feeds], "a16w8" if number % 3 == 0 else "a8w8", calibration={"asymmetric": True})
+        store(folder, name, case, [feeds, *extremes(feeds, rng)])
+    for name, lane in (("digits_mobilenet", "a8w8"), ("digits_mobilenet", "a16w8"), ("digits_vit", "a8w8")):
+        case = classifier(name, lane)
+        source = case.summary.inputs[0]
+        store(folder, f"{name}_{lane}", case, [{source: images()[i : i + 1]} for i in range(3)])
+    return folder
+
+
+@pytest.mark.parametrize("cpu", ["Haswell", "Nehalem"])
+def test_other_cpus_give_the_same_integers(models: Path, cpu: str) -> None:
+    qemu = shutil.which(QEMU)
+    if qemu is None:
+        if os.environ.get("NPUBAKE_REQUIRE_QEMU") == "1":
+            pytest.fail(f"{QEMU} is not installed, and NPUBAKE_REQUIRE_QEMU=1 asks for it")
+        pytest.skip(f"{QEMU} is not installed (Debian package qemu-user-static)")
+    command = [qemu, "-cpu", cpu, sys.executable, str(SCRIPT), str(models)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    native = digests(models)
+    assert len(native) == len(OPERATORS) + 3
+    assert {name for name in native if found[name] != native[name]} == set()
