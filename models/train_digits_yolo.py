@@ -173,7 +173,7 @@ def run_phase(model, average, optimiser, state, args, size, batch, start, stop, 
                 flush=True,
             )
             logs = []
-            if state["step"] % 250 == 0:
+            if state["step"] % 100 == 0:
                 save(model, average, optimiser, state, elapsed, args)
     save(model, average, optimiser, state, time.time() - start + state["offset"], args)
 
