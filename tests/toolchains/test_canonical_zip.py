@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npubake.errors import StageError
-from npubake.toolchains.reference import canonical_zip
+from npubake.toolchains.reference.canonical_zip import read, write
 
 ENTRIES = {"b.bin": bytes(range(256)), "a.json": b'{"x": 1}\n', "c/empty": b""}
-DATA = canonical_zip.write(ENTRIES)
+DATA = write(ENTRIES)
 
 
 def test_round_trip_and_order() -> None:
-    assert canonical_zip.read(DATA, "file") == ENTRIES
-    assert canonical_zip.write(dict(reversed(ENTRIES.items()))) == DATA
+    assert read(DATA, "file") == ENTRIES
+    assert write(dict(reversed(ENTRIES.items()))) == DATA
     with zipfile.ZipFile(io.BytesIO(DATA)) as archive:  # any unzip reads it
         assert archive.namelist() == sorted(ENTRIES)
         assert archive.testzip() is None
@@ -30,19 +30,19 @@ def test_every_byte_counts(bit: int) -> None:
         damaged = bytearray(DATA)
         damaged[position] ^= bit
         with pytest.raises(StageError):
-            canonical_zip.read(bytes(damaged), "file")
+            read(bytes(damaged), "file")
 
 
 @given(st.integers(0, len(DATA) - 1))
 def test_truncated(length: int) -> None:
     with pytest.raises(StageError):
-        canonical_zip.read(DATA[:length], "file")
+        read(DATA[:length], "file")
 
 
 @given(st.binary(min_size=1, max_size=40), st.integers(0, len(DATA)))
 def test_inserted(extra: bytes, position: int) -> None:
     with pytest.raises(StageError):
-        canonical_zip.read(DATA[:position] + extra + DATA[position:], "file")
+        read(DATA[:position] + extra + DATA[position:], "file")
 
 
 def test_other_forms_of_the_same_entries() -> None:
@@ -52,7 +52,7 @@ def test_other_forms_of_the_same_entries() -> None:
             for name, content in ENTRIES.items():
                 archive.writestr(name, content)
         with pytest.raises(StageError):
-            canonical_zip.read(buffer.getvalue(), "file")
+            read(buffer.getvalue(), "file")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -62,5 +62,5 @@ def test_the_same_name_twice() -> None:
         archive.writestr("a", b"1")
         archive.writestr("a", b"2")
     with pytest.raises(StageError) as caught:
-        canonical_zip.read(buffer.getvalue(), "file")
+        read(buffer.getvalue(), "file")
     assert "twice" in caught.value.faults[0].what
