@@ -63,7 +63,7 @@ def finish(prepared: Prepared, request: Request, record: RunRecord) -> Outcome:
     result = outcome(prepared, record)
     if result.exit_code == 0:
         for path in manifests:
-            prepared.seen.add(path)
+            prepared.seen.wrote(path)
         resting = {**result.summary, "tasks": [_resting(task) for task in result.summary["tasks"]]}
         settled.write(prepared.project, request.identity(), prepared.tasks, record, prepared.seen, resting)
     return result
@@ -75,13 +75,19 @@ def _run(prepared: Prepared, request: Request, listener: Listener | None) -> Run
 
     project, tasks = prepared.project, prepared.tasks
     first = _checked_first(tasks)
+    how: dict[str, Any] = {
+        "jobs": request.jobs,
+        "threads": request.workers,
+        "keep_going": request.keep_going,
+        "listener": listener,
+    }
     if sum(task.stage.name == "check" for task in first) > 1:
-        record = execute(project, first, threads=request.workers, keep_going=True, listener=listener)
+        record = execute(project, first, **{**how, "keep_going": True})
         if record.failures:
             return record
-    return execute(
-        project, tasks, jobs=request.jobs, threads=request.workers, keep_going=request.keep_going, listener=listener
-    )
+        whole = execute(project, tasks, **how)
+        return whole.after(record)
+    return execute(project, tasks, **how)
 
 
 def _checked_first(tasks: Sequence[Task]) -> tuple[Task, ...]:

@@ -32,11 +32,11 @@ def outcome(prepared: Prepared, record: RunRecord) -> Outcome:
 
 
 def _placed(prepared: Prepared, result: TaskResult) -> BuildError:
-    """The task's error; a fault that only knows its place in the recipe gets the file and line."""
+    """The task's error; a fault that knows its place in the recipe by path gets the file and line."""
     assert result.error is not None
     recipes = [subject.target.recipe for subject in prepared.subjects if subject.name in result.task.targets]
     faults = [
-        replace(fault, where=recipes[0].where(fault.path)) if fault.path.startswith("$") and not fault.where else fault
+        replace(fault, where=recipes[0].where(fault.path)) if fault.path.startswith("$") else fault
         for fault in result.error.faults
     ]
     return type(result.error)(*faults)

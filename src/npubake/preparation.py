@@ -103,7 +103,9 @@ def _locks(
             seen.add(file)
         if recipe.name not in locks:
             locks[recipe.name] = _applied(recipe, tools, request, write=write)
-            if lock.lock_path(recipe).exists():
+            if locks[recipe.name].written:
+                seen.wrote(lock.lock_path(recipe))
+            elif lock.lock_path(recipe).exists():
                 seen.add(lock.lock_path(recipe))
     return locks
 

@@ -81,7 +81,7 @@ def test_a_store_that_is_a_file_is_a_clear_error(fresh: Workspace, tmp_path: Pat
     place = tmp_path / "file"
     place.write_text("not a folder")
     result = fresh.run("build", "small", NPUBAKE_STORE=str(place))
-    assert result.code == 1
+    assert result.code == 2
     assert "Traceback" not in result.err
     assert str(place) in result.err
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from npubake.cli import root
 from npubake.cli.text import table
+from npubake.errors import Fault, UsageError
 
 KINDS = ("recipes", "platforms", "presets", "toolchains")
 
@@ -16,6 +17,13 @@ KINDS = ("recipes", "platforms", "presets", "toolchains")
 def run_list(arguments: argparse.Namespace) -> int:
     """``npubake list``."""
     wanted = arguments.what or KINDS
+    faults = [
+        Fault(what=f"there is no list of {kind!r}", hint=f"One of {', '.join(KINDS)}.")
+        for kind in wanted
+        if kind not in KINDS
+    ]
+    if faults:
+        raise UsageError(*faults)
     found = {kind: _LISTS[kind](arguments.directory) for kind in wanted}
     if arguments.json:
         print(json.dumps(found, indent=1))
@@ -59,8 +67,6 @@ def _platforms(directory: str) -> list[dict[str, Any]]:
 
 
 def _project_or_here(directory: str) -> Path:
-    from npubake.errors import UsageError
-
     try:
         return root.find(directory)
     except UsageError:

@@ -80,7 +80,7 @@ def _asking(commands: Any) -> None:
     status = _command(commands, "status", "show each target's last build, its gates and whether it is current")
     _targets(status)
     listing = _command(commands, "list", "list recipes, platforms, presets and toolchains")
-    listing.add_argument("what", nargs="*", choices=("recipes", "platforms", "presets", "toolchains", []), default=[])
+    listing.add_argument("what", nargs="*", metavar="KIND", help="recipes, platforms, presets, toolchains; none: all")
 
 
 def _artifacts(commands: Any) -> None:
