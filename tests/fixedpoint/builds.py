@@ -150,11 +150,13 @@ def calibrated(
     model: onnx.ModelProto,
     samples: Sequence[Mapping[str, Array]],
     lane: str = "a8w8",
+    int16: Sequence[str] = (),
     **params: Any,
 ) -> Case:
-    """Parameters by ``quant``, from ranges seen on ``samples``."""
+    """Parameters by ``quant``, from ranges seen on ``samples``; ``int16``: groups that an override sets to 16 bits."""
     summary = summarise(model, ())
-    request = parse_request({"lane": lane, "calibration": {"method": "minmax"}, **params})
+    overrides = [{"match": {"names": list(int16)}, "set": {"activation": "int16"}}] if int16 else []
+    request = parse_request({"lane": lane, "calibration": {"method": "minmax"}, "layer_overrides": overrides, **params})
     subject = Subject(
         summary=summary,
         graph_digest="0" * 64,
@@ -162,7 +164,7 @@ def calibrated(
         statistics=statistics(model, summary, samples),
     )
     return Case(
-        model=model, summary=summary, parameters=assign(subject, request, [()] * len(request.settings)).parameters
+        model=model, summary=summary, parameters=assign(subject, request, [tuple(int16)] * len(overrides)).parameters
     )
 
 

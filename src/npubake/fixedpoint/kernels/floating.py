@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from npubake.fixedpoint.kernels.movement import COPIES
 from npubake.fixedpoint.lowered import FloatNode
 from npubake.fixedpoint.lowering import Lowering
 from npubake.graph.summary import FusionGroup
@@ -21,7 +20,7 @@ def lower_float(lowering: Lowering, group: FusionGroup, why: str) -> None:
     half = lowering.parameters.groups[group.name].precision == "float16"
     nodes = [node for node in lowering.group_nodes(group) if node.op_type != "Constant"]
     made: set[str] = set()
-    copies = all(node.op_type in COPIES or node.op_type == "Concat" for node in nodes)
+    copies = group.kind in ("movement", "concat")
     settled = copies and all(name in lowering.rounded_to_half for name in group.inputs)
     rounded = {name for name in group.outputs if half and not settled and _is_float(lowering, name)}
     renamed = {name: lowering.writer.unique(f"{name}/float32") for name in sorted(rounded)}
