@@ -1,4 +1,4 @@
-"""What a build is asked for and what it answers, as data. Light: a settled request is answered with no more than this."""
+"""What a build is asked for and what it answers, as data. Light: settled requests need no more than this."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -155,3 +156,9 @@ def test_the_real_package_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "/pipeline/settled.py" in names
     assert "/errors.py" in names
     assert not [name for name in names if "__pycache__" in name]
+
+
+def test_a_copied_project_is_not_settled_by_the_originals_files(built: Project, tmp_path: Path) -> None:
+    copy = shutil.copytree(built.root, tmp_path / "copy")
+    assert settled.check(copy, REQUEST) is None
+    assert check(built) == {"said": "done"}

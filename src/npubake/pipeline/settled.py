@@ -36,6 +36,8 @@ def check(root: str | Path, request: Mapping[str, Any]) -> Any:
             state = json.loads(stream.read())
         if state["surroundings"] != _surroundings() or state["format"] != _FORMAT:
             return None
+        if state["root"] != os.path.abspath(root):  # noqa: PTH100
+            return None  # the project was copied or moved: the state speaks of files elsewhere
         stat = os.stat
         for name, stamp in state["paths"].items():
             facts = stat(name)
@@ -95,8 +97,9 @@ def write(
             return False
         paths = seen.paths | {str(path): list(stamp) for path, (stamp, _) in files.items()}
         paths |= {str(path): list(signature(path)) for path in _tool_files(project, tasks)}
-        state = {"format": _FORMAT, "surroundings": seen.surroundings, "package": seen.package, "paths": paths}
-        data = json.dumps({**state, "summary": summary}, separators=(",", ":")).encode()
+        state = {"format": _FORMAT, "root": str(project.root), "surroundings": seen.surroundings}
+        facts = {**state, "package": seen.package, "paths": paths, "summary": summary}
+        data = json.dumps(facts, separators=(",", ":")).encode()
         write_atomic(project.state / "settled" / f"{request_name(request)}.json", data, "settled")
         project.digests.save()
     except OSError:
