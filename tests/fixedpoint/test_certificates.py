@@ -120,11 +120,11 @@ def test_depthwise_beyond_float32_is_not_left_in_float32() -> None:
 
 
 def test_wide_conv_falls_to_bytes_of_convinteger() -> None:
-    weights = np.random.default_rng(2).integers(100, 128, (3, 600, 1, 1))
-    case = integer_case("Conv", [1, 600, 1, 1], weights, held("int16"), (16383, 16383, 16383))
+    weights = np.random.default_rng(2).integers(100, 128, (3, 1200, 1, 1))
+    case = integer_case("Conv", [1, 1200, 1, 1], weights, held("int16"), (16383, 16383, 16383))
     assert "ConvInteger" in certificate(case).kernel
-    values = [np.full((1, 600, 1, 1), end, np.float32) for end in (32767, -32768, 255, -1)]
-    mixed = np.random.default_rng(3).integers(-32768, 32768, (1, 600, 1, 1)).astype(np.float32)
+    values = [np.full((1, 1200, 1, 1), end, np.float32) for end in (32767, -32768, 255, -1)]
+    mixed = np.random.default_rng(3).integers(-32768, 32768, (1, 1200, 1, 1)).astype(np.float32)
     agrees(case, [*values, mixed])
 
 

@@ -152,7 +152,7 @@ def round_and_clamp(
     writer = lowering.writer
     bounds = clamp_limits(lowering.forms.parameters(target), *fused)
     rounded = writer.node("Round", [quotient], target)
-    names = [writer.constant(np.float64(end), f"{target}/limit") for end in bounds]
-    clipped = writer.node("Clip", [rounded, *names], target)
+    narrow = writer.node("Cast", [rounded], target, to=TensorProto.FLOAT)  # monotonic: what lies beyond stays beyond
+    names = [writer.constant(np.float32(end), f"{target}/limit") for end in bounds]
     name = writer.unique(f"{target}/integer")
-    lowering.forms.put(target, "centred", writer.node("Cast", [clipped], target, name, to=TensorProto.FLOAT))
+    lowering.forms.put(target, "centred", writer.node("Clip", [narrow, *names], target, name))

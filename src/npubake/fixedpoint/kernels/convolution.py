@@ -19,6 +19,7 @@ from npubake.fixedpoint.requantise import Accumulator, clamp_limits, clip_quanti
 from npubake.graph.editing import attribute
 from npubake.graph.summary import FusionGroup
 
+SPACING_256 = np.float32(1.5 * 2**31)
 DIVISOR_LIMIT = 16384  # an odd D below: RNE(fl32(acc * fl32(1 / D))) is exact for 8-bit outputs
 
 
@@ -68,27 +69,42 @@ def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None
         return
     within(group.name, bound, FLOAT64_EXACT, "float64 sum")
     total = ""
-    for factor, part, part_low, part_high in byte_parts(lowering, source, target):
+    for part, part_low, part_high in float_parts(lowering, source, target):
         for weights in _channel_parts(constants, groups, part_low, part_high):
             piece = _float_convolution(lowering, fused.anchor, weights, part, with_bias=False)
-            total = add_scaled(lowering, target, total, piece, factor)
+            total = add_scaled(lowering, target, total, piece, 1)
     bias = writer.constant(constants.bias_along(1, len(lowering.shape(target))).astype(np.float64), f"{target}/bias")
     total = writer.node("Add", [total, bias], target)
     accumulator = Accumulator(name=total, dtype="float64", bound=bound)
     finish_weighted(lowering, group, fused, constants, accumulator, "ConvTranspose float32 in parts, float64 sum")
 
 
-def byte_parts(lowering: Lowering, source: str, target: str) -> list[tuple[int, str, int, int]]:
-    """(factor, float32 tensor, low, high), source = sum factor * tensor: one part of 8 bits, or high and low byte."""
+def float_parts(lowering: Lowering, source: str, target: str) -> list[tuple[str, int, int]]:
+    """float32 tensors whose sum is the centred source, with their limits, counted in units of the tensor.
+
+    8 bits: one part. 16 bits: the nearest multiple of 256 (the unit of that part) and the rest, both within -128..128:
+    adding and subtracting 1.5 * 2**31, where float32 has a spacing of 256, rounds to such a multiple.
+    """
     low, high = limits(lowering.forms.parameters(source))
     centred, writer = lowering.forms.centred(source), lowering.writer
     if lowering.forms.parameters(source).dtype == "uint8":
-        return [(1, centred, low, high)]
+        return [(centred, low, high)]
+    magic = writer.constant(SPACING_256, "spacing_256")
+    upper = writer.node("Sub", [writer.node("Add", [centred, magic], target), magic], target)
+    lower = writer.node("Sub", [centred, upper], target)
+    return [(upper, -128, 128), (lower, -128, 128)]
+
+
+def byte_parts(lowering: Lowering, source: str, target: str) -> list[tuple[int, str, int]]:
+    """(factor, uint8 tensor, zero point) with source = sum factor * (tensor - zero point): high and low byte."""
+    centred, writer = lowering.forms.centred(source), lowering.writer
     scaled = writer.node("Mul", [centred, writer.constant(np.float32(1 / 256), "one_256th")], target)
     upper = writer.node("Floor", [scaled], target)
     shifted = writer.node("Mul", [upper, writer.constant(np.float32(256), "factor_256")], target)
     lower = writer.node("Sub", [centred, shifted], target)
-    return [(256, upper, -128, 127), (1, lower, 0, 255)]
+    offset = writer.node("Add", [upper, writer.constant(np.float32(128), "byte_offset")], target)
+    high, low = (writer.node("Cast", [name], target, to=TensorProto.UINT8) for name in (offset, lower))
+    return [(256, high, 128), (1, low, 0)]
 
 
 def add_scaled(lowering: Lowering, target: str, total: str, piece: str, factor: int) -> str:
@@ -149,31 +165,30 @@ def _check_divisors(group: FusionGroup, constants: IntegerWeights) -> None:
 
 
 def _wide_convolution(lowering: Lowering, group: FusionGroup, fused: Fused, constants: IntegerWeights) -> None:
-    """16-bit input: high and low byte apart, joined in float64."""
-    source, target, writer = fused.anchor.input[0], group.outputs[0], lowering.writer
+    """16-bit input: two parts of 8 bits, joined in float64."""
+    source, target = fused.anchor.input[0], group.outputs[0]
     bound = accumulator_bound(constants.weights, constants.bias, -32768, 32767)
     within(group.name, bound, FLOAT64_EXACT, "float64 sum")
-    total, kernels, part_bound = "", set(), 0
-    for factor, part, low, high in byte_parts(lowering, source, target):
-        limit = accumulator_bound(constants.weights, np.zeros_like(constants.bias), low, high)
-        part_bound = max(part_bound, limit)
-        if limit < FLOAT32_EXACT:
-            piece = _float_convolution(lowering, fused.anchor, constants, part, with_bias=False)
-            kernels.add("Conv float32")
-        else:
-            within(group.name, limit, INT32_LIMIT, "int32 accumulator")
-            zero_point = -low
-            offset = writer.constant(np.float32(zero_point), f"{target}/byte_zero_point")
-            shifted = writer.node("Add", [part, offset], target)
-            as_bytes = writer.node("Cast", [shifted], target, to=TensorProto.UINT8)
-            piece = _integer_convolution(lowering, fused.anchor, constants, as_bytes, zero_point)
-            kernels.add("ConvInteger uint8 x uint8")
-        total = add_scaled(lowering, target, total, piece, factor)
-    bias = writer.constant(constants.bias_along(1, constants.weights.ndim).astype(np.float64), f"{target}/bias")
-    total = writer.node("Add", [total, bias], target)
-    accumulator = Accumulator(name=total, dtype="float64", bound=bound)
-    kernel = f"{' and '.join(sorted(kernels))} on high and low byte (parts <= {part_bound}), float64 sum"
-    finish_weighted(lowering, group, fused, constants, accumulator, kernel)
+    part_bound = accumulator_bound(constants.weights, np.zeros_like(constants.bias), -128, 128)
+    biased = part_bound + int(np.abs(constants.bias).max()) < FLOAT32_EXACT
+    total = ""
+    if part_bound < FLOAT32_EXACT:
+        kernel = f"Conv float32 on two parts of 8 bits (each <= {part_bound} < 2^24), float64 sum"
+        for number, (part, _, _) in enumerate(float_parts(lowering, source, target)):
+            piece = _float_convolution(lowering, fused.anchor, constants, part, with_bias=biased and number == 1)
+            total = add_scaled(lowering, target, total, piece, 1)
+    else:
+        byte_bound = accumulator_bound(constants.weights, np.zeros_like(constants.bias), -128, 255)
+        within(group.name, byte_bound, INT32_LIMIT, "int32 accumulator")
+        kernel = f"ConvInteger uint8 x uint8 on high and low byte (each <= {byte_bound} < 2^31), float64 sum"
+        for factor, part, zero_point in byte_parts(lowering, source, target):
+            piece = _integer_convolution(lowering, fused.anchor, constants, part, zero_point)
+            total = add_scaled(lowering, target, total, piece, factor)
+    if np.any(constants.bias) and not (biased and part_bound < FLOAT32_EXACT):
+        rank = constants.weights.ndim
+        bias = lowering.writer.constant(constants.bias_along(1, rank).astype(np.float64), f"{target}/bias_f64")
+        total = lowering.writer.node("Add", [total, bias], target)
+    finish_weighted(lowering, group, fused, constants, Accumulator(name=total, dtype="float64", bound=bound), kernel)
 
 
 def _float_convolution(
