@@ -1,6 +1,6 @@
-"""Write the tables of docs/recipes.md and docs/platforms.md from the schemas and the platform files.
+"""Write the tables of docs/ from the schemas, the platform files, the command line's parser and the stage table.
 
-    python docs/generate_reference.py            rewrites what stands between the markers of the two pages
+    python docs/generate_reference.py            rewrites what stands between the markers of the pages
     python docs/generate_reference.py --check    exit 1 where a page is not current
 
 A page holds ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``; what is between them belongs to this script.
@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from npubake.cli.parser import build_parser
 from npubake.platforms import FACTS, load_platforms
 from npubake.recipe.presets import PRESETS
+from npubake.stages import STAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -128,7 +130,47 @@ def platform_keys() -> str:
     return table(("key", "accepted", "meaning"), rows)
 
 
+def command_table() -> str:
+    """Every command and option, from the parser itself."""
+    parts = []
+    for name, parser in commands(build_parser()):
+        rows: list[tuple[object, ...]] = []
+        for action in parser._actions:
+            if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+                continue
+            words = ", ".join(action.option_strings) or action.metavar or action.dest
+            value = f" {action.metavar}" if action.option_strings and isinstance(action.metavar, str) else ""
+            rows.append((f"`{words}{value}`", action.help or ""))
+        parts.append(f"### npubake {name}\n\n{parser.description}\n\n{table(('word', 'meaning'), rows)}")
+    return "\n\n".join(parts)
+
+
+def commands(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """(words, parser) of every command that has no commands below it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                below = list(commands(child, f"{prefix}{name} "))
+                yield from below or [(f"{prefix}{name}", child)]
+
+
+def stage_table() -> str:
+    rows: list[tuple[object, ...]] = [
+        (
+            f"`{stage.name}`",
+            stage.version,
+            ", ".join(f"{port}: {kind}" for port, kind in stage.inputs.items()),
+            ", ".join(f"{port}: {kind}" for port, kind in stage.outputs.items()),
+            ", ".join(stage.tools),
+        )
+        for stage in STAGES.values()
+    ]
+    return table(("stage", "version", "reads", "makes", "tools in its key"), rows)
+
+
 PAGES = {
+    "commandline.md": {"commands": command_table},
+    "stages.md": {"stages": stage_table},
     "recipes.md": {"recipe keys": recipe_keys, "presets": presets},
     "platforms.md": {"facts": platform_table, "not stated": platform_sources, "platform keys": platform_keys},
 }
