@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,9 +62,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     files = [(name, Path(file)) if separator else ("", Path(name)) for name, separator, file in pairs]
     outputs = run_files(deployable, files)
     if arguments.out:
-        import numpy as np
-
-        np.savez(arguments.out, **dict(outputs))
+        save_outputs(Path(arguments.out), outputs)
     facts = {name: _described(value) for name, value in outputs.items()}
     if arguments.json:
         print(json.dumps({"outputs": facts, "out": arguments.out}, indent=1))
@@ -73,6 +72,15 @@ def run_run(arguments: argparse.Namespace) -> int:
         if "values" in fact:
             print("  " + " ".join(f"{value:.6g}" for value in fact["values"]))
     return 0
+
+
+def save_outputs(path: Path, outputs: Mapping[str, NDArray[Any]]) -> None:
+    """An npz that ``numpy.load`` reads; any name of an output may stand in it (``numpy.savez`` takes no ``file``)."""
+    from npubake.calibration.archive import ArchiveWriter
+
+    with ArchiveWriter(path) as archive:
+        for name, value in outputs.items():
+            archive.array(f"{name}.npy", value)
 
 
 def _described(value: NDArray[Any]) -> dict[str, Any]:
