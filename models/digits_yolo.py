@@ -97,7 +97,7 @@ class DigitsYolo(nn.Module):
         n3 = self.n3(torch.cat([self.up(n4), p3], 1))
         m4 = self.m4(torch.cat([self.d3(n3), n4], 1))
         m5 = self.m5(torch.cat([self.d4(m4), p5], 1))
-        levels = [head(level) for head, level in zip(self.heads, (n3, m4, m5))]
+        levels = [head(level) for head, level in zip(self.heads, (n3, m4, m5), strict=True)]
         boxes = torch.cat([box.reshape(box.shape[0], 4, -1) for box, _ in levels], 2)
         logits = torch.cat([cls.reshape(cls.shape[0], CLASSES, -1) for _, cls in levels], 2)
         return boxes, logits

@@ -52,8 +52,8 @@ def detect(boxes: np.ndarray, scores: np.ndarray, threshold: float, limit: float
             chosen = chosen[np.argsort(-scores[digit, chosen], kind="stable")[:1000]]
         cx, cy, w, h = boxes[:, chosen]
         corners = np.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], 1)
-        for k in suppress(corners, scores[digit, chosen], limit):
-            rows.append((*corners[k].tolist(), float(scores[digit, chosen[k]]), digit))
+        kept = suppress(corners, scores[digit, chosen], limit)
+        rows.extend((*corners[k].tolist(), float(scores[digit, chosen[k]]), digit) for k in kept)
     rows.sort(key=lambda row: -row[4])
     return rows[:most]
 

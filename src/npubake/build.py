@@ -14,7 +14,6 @@ from npubake.pipeline import settled
 from npubake.request import Outcome, Request
 
 if TYPE_CHECKING:
-    from npubake.outcome import Outcome
     from npubake.pipeline.freshness import Probe
     from npubake.pipeline.runrecord import Listener, RunRecord
     from npubake.pipeline.task import Task

@@ -137,7 +137,7 @@ class Workspace:
 
     def build(self, *words: str, **extra: str) -> Result:
         """``npubake build ... --json``, expected to succeed."""
-        result = self.run("build", *(words or ("small",)), "--json", **extra)
+        result = self.run("build", *(words or ("small",)), "--json", cwd=None, **extra)
         assert result.code == 0, result.err
         return result
 
