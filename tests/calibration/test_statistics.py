@@ -122,20 +122,6 @@ def test_statistics_of_two_graphs_do_not_merge() -> None:
         merge(one, other)
 
 
-@given(vectors, st.floats(0, 1))
-def test_a_quantile_bounds_the_value_of_its_rank(values: list[float], q: float) -> None:
-    rank = min(max(math.ceil(q * len(values)), 1), len(values))
-    expected = sorted(values)[rank - 1]
-    low, high = counted(values).quantile(q)
-    assert low <= expected <= high
-    assert high - low <= max(abs(expected) / 16, 2.0**-130)
-
-
-def test_a_quantile_outside_0_to_1_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="quantile"):
-        counted([1.0]).quantile(1.5)
-
-
 def test_what_is_saved_is_loaded_and_saves_to_the_same_bytes(tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
     made = Statistics(

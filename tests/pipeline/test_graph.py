@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from npubake.errors import RecipeError
-from npubake.pipeline.graph import affected_by, freeze, longest_path, needed_for, plan, thaw, to_dot, to_mermaid
+from npubake.pipeline.graph import needed_for, plan, to_dot, to_mermaid
 from npubake.pipeline.task import Output, Task, merge, task_id
 from tests.pipeline import dummies
 from tests.pipeline.dummies import listing, of, source, task
@@ -92,27 +92,12 @@ def test_cycles_are_named() -> None:
     assert "join-2" in what
 
 
-def test_affected_by_follows_bytes_alone() -> None:
+def test_what_a_task_needs_comes_in_order() -> None:
     tasks = diamond()
     order = plan(tasks.values())
-    names = {made.id: made.name for made in order}
-
-    def affected(*changed: str) -> set[str]:
-        return {names[found] for found in affected_by(order, changed)}
-
-    assert affected("in.txt") == {"head", "left", "right", "tail"}
-    assert affected(tasks["left"].id) == {"left", "tail"}
-    assert affected("other.txt") == set()
     needed = needed_for(order, [tasks["left"].id])
     assert [made.name for made in needed] == ["head", "left"]
     assert [made.name for made in needed_for(order, [tasks["late"].id])] == ["head", "left", "right", "tail", "late"]
-
-
-def test_longest_path() -> None:
-    tasks = diamond()
-    seconds = {tasks["head"].id: 1.0, tasks["left"].id: 2.0, tasks["right"].id: 3.0, tasks["tail"].id: 1.0}
-    path = longest_path(plan(tasks.values()), seconds)
-    assert path == tuple(tasks[name].id for name in ("head", "right", "tail"))
 
 
 def test_pictures() -> None:
@@ -124,11 +109,3 @@ def test_pictures() -> None:
     assert f'"{tasks["tail"].id}" -> "{tasks["late"].id}" [style=dashed];' in dot
     assert mermaid.count("-->") == 4
     assert f"{tasks['tail'].id} -.-> {tasks['late'].id}" in mermaid
-
-
-def test_a_frozen_plan_thaws_into_the_same_tasks() -> None:
-    order = plan(diamond().values())
-    assert thaw(freeze(order)) == order
-    assert freeze(thaw(freeze(order))) == freeze(order)
-    with pytest.raises(ValueError, match="format"):
-        thaw('{"format": 99, "tasks": []}')

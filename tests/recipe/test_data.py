@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npubake.errors import RecipeError
-from npubake.recipe.data import RANDOM, Listing, find_labels, list_data, overlap, too_few
+from npubake.recipe.data import Listing, find_labels, list_data
 
 
 def digest(path: Path) -> str:
@@ -150,23 +150,6 @@ def test_the_same_bytes_twice(tmp_path: Path) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text("a.jpg\nb.jpg\na.jpg\n")
     assert refused(listed) == [("a.jpg is listed twice", str(listed))]
-
-
-def test_too_few(tmp_path: Path) -> None:
-    listing = list_data(files(tmp_path / "d", "a.jpg", "b.jpg"), digest)
-    assert too_few(listing, 2) == []
-    assert "2 examples where 3" in too_few(listing, 3)[0].what
-    assert too_few(RANDOM, 64) == []
-    assert too_few(list_data(files(tmp_path / "n", "v.npz"), digest), 64) == []
-
-
-def test_overlap_is_found_by_content_whatever_the_name(tmp_path: Path) -> None:
-    calibration = list_data(files(tmp_path / "c", "a.jpg", "b.jpg"), digest)
-    validation = files(tmp_path / "v", "x.jpg")
-    assert overlap(calibration, list_data(validation, digest)) == []
-    (validation / "x.jpg").write_text("b.jpg")
-    (fault,) = overlap(calibration, list_data(validation, digest))
-    assert (fault.where, "x.jpg" in fault.hint) == ("b.jpg", True)
 
 
 COCO = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [], "categories": []}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from npubake.errors import RecipeError, UsageError
 from npubake.platforms import load_platforms
 from npubake.recipe.loader import load_recipe
-from npubake.recipe.targets import Lane, Project, find_root, load_project, resolve, targets
+from npubake.recipe.targets import Lane, Project, load_project, resolve, targets
 from tests.recipe.writing import SMALL, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,15 +140,6 @@ def test_s6p_takes_its_own_cap(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, "r.yaml", SMALL.replace("platforms: [generic]", more)))
     (target,) = targets(recipe, PLATFORMS)
     assert target.options.max_l2m_bytes == 12 * 1024 * 1024
-
-
-def test_the_project_is_found_from_any_folder_below(tmp_path: Path) -> None:
-    (tmp_path / "recipes").mkdir()
-    deep = tmp_path / "a" / "b"
-    deep.mkdir(parents=True)
-    assert find_root(deep) == tmp_path
-    with pytest.raises(UsageError):
-        find_root(tmp_path.parent / "nowhere")
 
 
 @given(st.lists(st.sampled_from(["yolo_640_j6e", "digits_vit", "digits_mobilenet_generic"]), min_size=1, max_size=5))

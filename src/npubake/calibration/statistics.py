@@ -8,7 +8,6 @@ ascending order, 8192..16351 the negative ones in descending order; the rest wou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -62,19 +61,6 @@ class TensorStatistics:
     maximum: float
     count: int
     buckets: NDArray[np.int64]
-
-    def quantile(self, q: float) -> tuple[float, float]:
-        """Bounds of the ``ceil(q * count)``-th smallest value (the first for q = 0): its bucket, cut to the extremes.
-
-        Raises ValueError outside 0 <= q <= 1.
-        """
-        if not 0.0 <= q <= 1.0:
-            raise ValueError(f"a quantile lies in 0..1, not {q}")
-        order = ascending_buckets()
-        rank = min(max(math.ceil(q * self.count), 1), self.count)
-        bucket = order[int(np.searchsorted(np.cumsum(self.buckets[order]), rank))]
-        low, high = bucket_edges()
-        return max(float(low[bucket]), self.minimum), min(float(high[bucket]), self.maximum)
 
     def merged(self, other: TensorStatistics) -> TensorStatistics:
         return TensorStatistics(

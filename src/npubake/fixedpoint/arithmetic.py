@@ -87,8 +87,3 @@ def accumulator_bound(weights: Array, bias: Array, low: int, high: int) -> int:
     above = positive * high - negative * low + np.maximum(bias, 0)
     below = negative * high - positive * low + np.maximum(-bias, 0)
     return int(max(above.max(), below.max()))
-
-
-def float32_product_bound(weights: Array, low: int, high: int) -> int:
-    """The same without a bias."""
-    return accumulator_bound(weights, np.zeros(len(weights), np.int64), low, high)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from typing import Literal as OneOf
 
@@ -162,9 +161,3 @@ def _unreadable(error: OSError) -> str:
     if isinstance(error, IsADirectoryError):
         return "a folder stands where a file belongs"
     return f"the file cannot be read: {error.strerror}"
-
-
-def source_paths(project: Project, tasks: Iterable[Task]) -> list[Path]:
-    """Every source file that the tasks read, each once."""
-    items = (item for task in tasks for port in task.inputs.values() for item in port)
-    return list(dict.fromkeys(project.path(item.path) for item in items if isinstance(item, SourceFile)))

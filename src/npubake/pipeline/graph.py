@@ -1,25 +1,18 @@
-"""The plan as a graph: checked, ordered, asked about, drawn, frozen. In: tasks. Out: tasks in order, sets, text, JSON.
+"""The plan as a graph: checked, ordered, asked about, drawn. In: tasks. Out: tasks in order, text.
 
-networkx is loaded only here, and only to check and to ask; a frozen plan needs it no more.
+networkx is loaded only here; a settled request (``settled``) needs no plan and no networkx.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from npubake.errors import Fault, RecipeError
-from npubake.pipeline.stage import Stage
-from npubake.pipeline.task import Input, Literal, Output, Publish, SourceFile, Task, merge
+from npubake.pipeline.task import Input, Literal, Output, SourceFile, Task, merge
 
 if TYPE_CHECKING:
     import networkx
-
-_FORMAT = 1
 
 
 def plan(tasks: Iterable[Task]) -> tuple[Task, ...]:
@@ -46,20 +39,6 @@ def plan(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(by_id[name] for name in order)
 
 
-def affected_by(tasks: Iterable[Task], changed: Iterable[str]) -> frozenset[str]:
-    """Ids of the tasks that may run anew when source files (paths as in the plan) or tasks (ids) change.
-
-    ``after`` carries no bytes, so it is not followed.
-    """
-    import networkx
-
-    wanted = set(changed)
-    tasks = tuple(tasks)
-    graph = _graph(tasks, order_only=False)
-    first = {task.id for task in tasks if task.id in wanted or wanted & {item.path for item in _sources(task)}}
-    return frozenset(first.union(*(networkx.descendants(graph, task) for task in first)))
-
-
 def needed_for(tasks: Iterable[Task], wanted: Iterable[str]) -> tuple[Task, ...]:
     """The tasks that must be done for those with the ids ``wanted``, themselves included, in the order given."""
     tasks = tuple(tasks)
@@ -72,15 +51,6 @@ def needed_for(tasks: Iterable[Task], wanted: Iterable[str]) -> tuple[Task, ...]
             needed.add(name)
             waiting += by_id[name].predecessors()
     return tuple(task for task in tasks if task.id in needed)
-
-
-def longest_path(tasks: Iterable[Task], seconds: Mapping[str, float]) -> tuple[str, ...]:
-    """Ids along the path that takes longest, whatever the number of jobs. seconds: by task id; 0 where absent."""
-    finish: dict[str, tuple[float, tuple[str, ...]]] = {}
-    for task in tasks:
-        before = max((finish[name] for name in task.predecessors()), key=itemgetter(0), default=(0.0, ()))
-        finish[task.id] = (before[0] + seconds.get(task.id, 0.0), (*before[1], task.id))
-    return max(finish.values(), key=itemgetter(0), default=(0.0, ()))[1]
 
 
 def to_dot(tasks: Iterable[Task]) -> str:
@@ -101,30 +71,12 @@ def to_mermaid(tasks: Iterable[Task]) -> str:
     return "\n".join([*lines, ""])
 
 
-def freeze(tasks: Iterable[Task]) -> str:
-    """A plan as JSON text; ``thaw`` gives it back."""
-    frozen = []
-    for task in tasks:
-        content = asdict(task)
-        content["inputs"] = {port: [_frozen(item) for item in items] for port, items in task.inputs.items()}
-        frozen.append(content)
-    return json.dumps({"format": _FORMAT, "tasks": frozen}, sort_keys=True, separators=(",", ":"))
-
-
-def thaw(text: str) -> tuple[Task, ...]:
-    """The tasks of a frozen plan, in their order. Raises ValueError for another format."""
-    content = json.loads(text)
-    if content.get("format") != _FORMAT:
-        raise ValueError(f"a frozen plan of format {_FORMAT} is needed, found {content.get('format')}")
-    return tuple(_thawed_task(task) for task in content["tasks"])
-
-
-def _graph(tasks: tuple[Task, ...], *, order_only: bool = True) -> networkx.DiGraph[str]:
+def _graph(tasks: tuple[Task, ...]) -> networkx.DiGraph[str]:
     import networkx
 
     graph: networkx.DiGraph[str] = networkx.DiGraph()
     graph.add_nodes_from(task.id for task in tasks)
-    graph.add_edges_from((name, task.id) for task in tasks for name, data in _edges(task) if data or order_only)
+    graph.add_edges_from((name, task.id) for task in tasks for name in task.predecessors())
     return graph
 
 
@@ -182,41 +134,6 @@ def _publish_faults(tasks: tuple[Task, ...]) -> list[Fault]:
             if makers.setdefault(item.path, source) != source:
                 faults.append(Fault(what=f"made by {makers[item.path]} and by {source}", where=item.path))
     return faults
-
-
-def _sources(task: Task) -> list[SourceFile]:
-    return [item for items in task.inputs.values() for item in items if isinstance(item, SourceFile)]
-
-
-def _frozen(item: Input) -> dict[str, str]:
-    match item:
-        case SourceFile(path=path):
-            return {"file": path}
-        case Output(task=task, port=port):
-            return {"task": task, "port": port}
-        case Literal(data=data, label=label, type=kind):
-            return {"data": base64.b64encode(data).decode(), "label": label, "type": kind}
-
-
-def _thawed(item: dict[str, str]) -> Input:
-    if "file" in item:
-        return SourceFile(path=item["file"])
-    if "task" in item:
-        return Output(task=item["task"], port=item["port"])
-    return Literal(data=base64.b64decode(item["data"]), label=item["label"], type=item["type"])
-
-
-def _thawed_task(content: dict[str, Any]) -> Task:
-    stage = dict(content["stage"])
-    stage["tools"] = tuple(stage["tools"])
-    made: dict[str, Any] = {
-        "stage": Stage(**stage),
-        "inputs": {port: tuple(_thawed(item) for item in items) for port, items in content["inputs"].items()},
-        "after": tuple(content["after"]),
-        "targets": tuple(content["targets"]),
-        "publish": tuple(Publish(**item) for item in content["publish"]),
-    }
-    return Task(**{**content, **made})
 
 
 def _escaped(text: str) -> str:

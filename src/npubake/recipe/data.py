@@ -191,29 +191,6 @@ def _twice(listing: Listing, path: Path) -> Iterator[Fault]:
         yield Fault(what=what, where=str(path), hint="Keep one: a sample given twice counts twice in every range.")
 
 
-def too_few(listing: Listing, wanted: int, where: str = "") -> list[Fault]:
-    """A fault where fewer examples are there than wanted; an npz may hold many, so it is judged when decoded."""
-    if listing.kind == "random" or "npz" in listing.kind or len(listing.examples) >= wanted:
-        return []
-    what = f"{len(listing.examples)} examples where {wanted} are asked for"
-    return [Fault(what=what, where=where, hint="Add data, or lower 'samples'.")]
-
-
-def overlap(calibration: Listing, validation: Listing) -> list[Fault]:
-    """A fault for every calibration file that is also in the validation set, by digest."""
-    judged = {file.digest: file.name for file in validation.files}
-    faults = [
-        Fault(
-            what="a calibration file that is also in the validation set",
-            where=file.name,
-            hint=f"It is {judged[file.digest]} there; a set that is measured must not be calibrated on.",
-        )
-        for file in calibration.files
-        if file.digest in judged
-    ]
-    return _capped(faults)
-
-
 def find_labels(data: Path, listing: Listing, metric: str, stated: Path | None = None) -> tuple[Path, ...]:
     """The labels file of validation data: the stated one; ``labels.json`` beside the pictures; the npz itself.
 

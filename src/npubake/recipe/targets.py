@@ -118,15 +118,6 @@ class Project:
     broken: Mapping[str, RecipeError] = field(default_factory=dict)
 
 
-def find_root(start: Path) -> Path:
-    """The nearest folder at or above ``start`` that holds ``recipes/``. Raises UsageError where there is none."""
-    for folder in (start, *start.parents):
-        if (folder / "recipes").is_dir():
-            return folder
-    hint = "Run inside a project: a folder with recipes/, or one below it. 'npubake new MODEL.onnx' begins one."
-    raise UsageError(Fault(what="no project here", where=str(start), hint=hint))
-
-
 def load_project(root: Path) -> Project:
     """Read every recipe and platform. Raises RecipeError where names collide, PlatformError for a bad platform file."""
     platforms = load_platforms(root)
