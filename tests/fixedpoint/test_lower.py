@@ -168,8 +168,25 @@ def test_movement_of_float16_needs_no_second_rounding() -> None:
     )
 
 
+@pytest.mark.parametrize("factor", [2.0, 1.5])
+def test_integer_resize_between_float16_groups(factor: float) -> None:
+    """fp16_a8w8 asks for an 8-bit Resize: exact where its weights are dyadic, else listed; close to float."""
+    nodes = [node("Sigmoid", "x", "a"), node("Resize", "a - s", "b", mode="linear"), node("Tanh", "b", "y")]
+    sizes = np.array([1, 1, factor, factor], np.float32)
+    model = float_model(nodes, {"x": [1, 3, 8, 8]}, {"s": sizes}, ["y"])
+    feeds = {"x": np.random.default_rng(0).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)}
+    case = calibrated(model, [feeds], "fp16_a8w8")
+    assert case.parameters.groups["b/Resize"].precision == "int8"
+    lowered = case.lower()
+    assert ("b/Resize" in {entry.group for entry in lowered.certificates}) == (factor == 2.0)
+    assert ("b/Resize" in {entry.group for entry in lowered.float_nodes}) == (factor == 1.5)
+    for found in all_runs(lowered.model, feeds):
+        assert np.abs(found["y"] - session(model).run(None, feeds)[0]).max() < 0.01
+
+
+@pytest.mark.parametrize("lane", ["a8w8", "a16w8"])
 @pytest.mark.parametrize("after", ["Relu", "Clip"])
-def test_clamped_tail(after: str) -> None:
+def test_clamped_tail(after: str, lane: str) -> None:
     """Relu is taken of the accumulator; the limits of a Clip are real, so that no integer stands at that output."""
     rng = np.random.default_rng(2)
     constants = {"w": normal(rng, 4, 3, 1, 1), "low": np.float32(-0.5), "high": np.float32(0.25)}
@@ -177,7 +194,7 @@ def test_clamped_tail(after: str) -> None:
     used = {name: np.asarray(value) for name, value in constants.items() if name == "w" or after == "Clip"}
     model = float_model([node("Conv", "x w", "a"), clamp], {"x": [1, 3, 6, 6]}, used, ["y"])
     feeds = {"x": rng.normal(0, 2, (1, 3, 6, 6)).astype(np.float32)}
-    case = calibrated(model, [feeds])
+    case = calibrated(model, [feeds], lane)
     for tail in ("int32", "float32"):
         lowered = case.lower("int32" if tail == "int32" else "float32")
         assert lowered.outputs["y"].integer == ("y/accumulator" if (after, tail) == ("Relu", "int32") else "")

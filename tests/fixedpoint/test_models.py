@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from npubake.graph.importing import import_model
 from npubake.graph.optimizing import optimize_model
@@ -77,3 +78,30 @@ def test_tails_hold_the_same_values() -> None:
     assert [node.op_type for node in integer.model.graph.node if node.output[0] == "logits"] == ["DequantizeLinear"]
     assert real.outputs["logits"].dtype == "float32"
     assert not [node for node in real.model.graph.node if node.op_type == "DequantizeLinear"]
+
+
+def letterboxed(path: Path, size: int = 640) -> Array:
+    """A photograph as the detector sees it: longest side resized, padded with 114 at the right and below, 0..1."""
+    with Image.open(path) as opened:
+        image = opened.convert("RGB")
+    factor = size / max(image.size)
+    image = image.resize((round(image.width * factor), round(image.height * factor)))
+    canvas = np.full((size, size, 3), 114, np.uint8)
+    canvas[: image.height, : image.width] = np.asarray(image)
+    return (canvas.transpose(2, 0, 1)[None] / 255).astype(np.float32)
+
+
+def test_detector_equals_the_evaluator() -> None:
+    """The whole detector on a real photograph, 117,600 outputs."""
+    model = import_model((ROOT / "models/digits_yolo_640.onnx").read_bytes(), {})
+    optimized = optimize_model(model).model
+    photographs = sorted((ROOT / "data/digits/calibration").rglob("*.jpg"))[:3]
+    samples = [{"images": letterboxed(path)} for path in photographs]
+    case = calibrated(optimized, samples[:2], "a8w8", calibration={"method": "minmax", "asymmetric": True})
+    lowered = case.lower()
+    assert not lowered.float_nodes
+    expected = case.expected(samples[2])
+    for level, threads in (SETTINGS[0], SETTINGS[-1]):
+        found = session(lowered.model, level, threads).run(None, samples[2])
+        for name, value in zip(case.summary.outputs, found, strict=True):
+            np.testing.assert_array_equal(value, expected[name])

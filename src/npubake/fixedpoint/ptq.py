@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from npubake.errors import Fault, StageError
+from npubake.fixedpoint.kernels.floating import FLOAT32_TOLERANCE
 from npubake.fixedpoint.kernels.lookup import lower_table
 from npubake.fixedpoint.kernels.normalisation import lower_layer_norm, lower_softmax
 from npubake.fixedpoint.lowered import Certificate, FloatNode, TableFact
@@ -88,7 +89,7 @@ def _fixed(lowering: Lowering, group: FusionGroup) -> bool:
                 group=group.name,
                 nodes=group.nodes,
                 precision="float32",
-                tolerance=0.0,
+                tolerance=FLOAT32_TOLERANCE,
                 why=f"left in float: {reason}",
             )
         )

@@ -30,11 +30,12 @@ from npubake.quant.parameters import TensorParameters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulator:
-    """A tensor of exact integers, |value| <= bound."""
+    """A tensor of exact integers, |value| <= bound; kernel: how it was made, for the certificate."""
 
     name: str
     dtype: Literal["float32", "float64", "int32"]
     bound: int
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

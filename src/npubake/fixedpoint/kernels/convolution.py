@@ -41,8 +41,8 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
         _qlinear_convolution(lowering, group, fused, constants, bound)
     elif bound < FLOAT32_EXACT:
         name = _float_convolution(lowering, fused.anchor, constants, lowering.forms.centred(source), with_bias=True)
-        accumulator = Accumulator(name=name, dtype="float32", bound=bound)
-        finish_weighted(lowering, group, fused, constants, accumulator, "Conv float32 on integers")
+        accumulator = Accumulator(name=name, dtype="float32", bound=bound, kernel="Conv float32 on integers")
+        finish_weighted(lowering, group, fused, constants, accumulator)
     else:
         within(group.name, bound, INT32_LIMIT, "int32 accumulator")
         name = _integer_convolution(
@@ -50,8 +50,8 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
         )
         bias = lowering.writer.constant(constants.bias_along(1, 4).astype(np.int32), f"{target}/bias")
         name = lowering.writer.node("Add", [name, bias], target)
-        accumulator = Accumulator(name=name, dtype="int32", bound=bound)
-        finish_weighted(lowering, group, fused, constants, accumulator, "ConvInteger uint8 x uint8")
+        accumulator = Accumulator(name=name, dtype="int32", bound=bound, kernel="ConvInteger uint8 x uint8")
+        finish_weighted(lowering, group, fused, constants, accumulator)
 
 
 def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None:
@@ -64,8 +64,8 @@ def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None
     bound = accumulator_bound(constants.rows(groups), constants.bias, low, high)
     if bound < FLOAT32_EXACT:
         name = _float_convolution(lowering, fused.anchor, constants, lowering.forms.centred(source), with_bias=True)
-        accumulator = Accumulator(name=name, dtype="float32", bound=bound)
-        finish_weighted(lowering, group, fused, constants, accumulator, "ConvTranspose float32 on integers")
+        accumulator = Accumulator(name=name, dtype="float32", bound=bound, kernel="ConvTranspose float32 on integers")
+        finish_weighted(lowering, group, fused, constants, accumulator)
         return
     within(group.name, bound, FLOAT64_EXACT, "float64 sum")
     total = ""
@@ -75,8 +75,10 @@ def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None
             total = add_scaled(lowering, target, total, piece, 1)
     bias = writer.constant(constants.bias_along(1, len(lowering.shape(target))).astype(np.float64), f"{target}/bias")
     total = writer.node("Add", [total, bias], target)
-    accumulator = Accumulator(name=total, dtype="float64", bound=bound)
-    finish_weighted(lowering, group, fused, constants, accumulator, "ConvTranspose float32 in parts, float64 sum")
+    accumulator = Accumulator(
+        name=total, dtype="float64", bound=bound, kernel="ConvTranspose float32 in parts, float64 sum"
+    )
+    finish_weighted(lowering, group, fused, constants, accumulator)
 
 
 def float_parts(lowering: Lowering, source: str, target: str) -> list[tuple[str, int, int]]:
@@ -188,7 +190,8 @@ def _wide_convolution(lowering: Lowering, group: FusionGroup, fused: Fused, cons
         rank = constants.weights.ndim
         bias = lowering.writer.constant(constants.bias_along(1, rank).astype(np.float64), f"{target}/bias_f64")
         total = lowering.writer.node("Add", [total, bias], target)
-    finish_weighted(lowering, group, fused, constants, Accumulator(name=total, dtype="float64", bound=bound), kernel)
+    accumulator = Accumulator(name=total, dtype="float64", bound=bound, kernel=kernel)
+    finish_weighted(lowering, group, fused, constants, accumulator)
 
 
 def _float_convolution(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
@@ -39,12 +40,12 @@ def lower_linear(lowering: Lowering, group: FusionGroup) -> None:
     constants = _constants(lowering, group, fused)
     low, high = limits(lowering.forms.parameters(source))
     bound = accumulator_bound(constants.weights.T, constants.bias, low, high)
-    accumulator, kernel = _product(lowering, fused, constants, bound)
+    accumulator = _product(lowering, fused, constants, bound)
     if np.any(constants.bias):
         bias = writer.constant(constants.bias.astype(NUMPY_OF[accumulator.dtype]), f"{target}/bias")
         name = writer.node("Add", [accumulator.name, bias], target)
-        accumulator = Accumulator(name=name, dtype=accumulator.dtype, bound=bound)
-    finish_weighted(lowering, group, fused, constants, accumulator, kernel)
+        accumulator = replace(accumulator, name=name)
+    finish_weighted(lowering, group, fused, constants, accumulator)
 
 
 def lower_matmul(lowering: Lowering, group: FusionGroup) -> None:
@@ -59,25 +60,24 @@ def lower_matmul(lowering: Lowering, group: FusionGroup) -> None:
     products = prod(lowering.shape(target)) * depth
     eight = all(entry.dtype == "uint8" for entry in facts)
     if eight and bound < INT32_LIMIT and (products >= MANY_PRODUCTS or bound >= FLOAT32_EXACT):
-        accumulator, kernel = _matmul_integer(lowering, target, first, second, bound), "MatMulInteger uint8 x uint8"
+        accumulator = _matmul_integer(lowering, target, first, second, bound)
     else:
         within(group.name, bound, FLOAT64_EXACT, "float64 sum")
         centred = (lowering.forms.centred(first), lowering.forms.centred(second))
         accumulator = _matmul_float(lowering, target, *centred, bound)
-        kernel = f"MatMul {accumulator.dtype} on integers"
     step = Fraction(facts[0].scale) * Fraction(facts[1].scale)
     if lowering.parameters.groups[group.name].accumulator_output:
         exact = leave_unrounded(lowering, target, fused, (np.array([float(step)]), 0), accumulator)
-        lowering.certify(group, kernel, bound, exact)
+        lowering.certify(group, accumulator.kernel, bound, exact)
         return
     out = lowering.forms.parameters(target)
     multiplier, divisor = scale_ratio(step / Fraction(out.scale), precision_of(*facts, out))
     scaling = Scaling(multiplier=multiplier, divisor=np.array([divisor]), low=fused.low, high=fused.high)
     exact = requantise(lowering, target, accumulator, scaling)
-    lowering.certify(group, f"{kernel}, m = {multiplier}, D = {divisor}", bound, exact)
+    lowering.certify(group, f"{accumulator.kernel}, m = {multiplier}, D = {divisor}", bound, exact)
 
 
-def _product(lowering: Lowering, fused: Fused, constants: IntegerWeights, bound: int) -> tuple[Accumulator, str]:
+def _product(lowering: Lowering, fused: Fused, constants: IntegerWeights, bound: int) -> Accumulator:
     """The product without the bias; ``bound`` counts the bias too."""
     source, target, writer = fused.anchor.input[0], fused.anchor.output[0], lowering.writer
     facts, depth = lowering.forms.parameters(source), constants.weights.shape[0]
@@ -90,13 +90,12 @@ def _product(lowering: Lowering, fused: Fused, constants: IntegerWeights, bound:
             writer.constant(np.uint8(128), "weight_zero_point"),
         ]
         name = writer.node("MatMulInteger", inputs, target)
-        return Accumulator(name=name, dtype="int32", bound=bound), "MatMulInteger uint8 x uint8"
+        return Accumulator(name=name, dtype="int32", bound=bound, kernel="MatMulInteger uint8 x uint8")
     within(fused.anchor.name, bound, FLOAT64_EXACT, "float64 sum")
     weights = writer.constant(constants.weights.astype(np.float64), f"{target}/weights_f64")
     if bound < FLOAT32_EXACT:
         weights = writer.constant(constants.weights.astype(np.float32), f"{target}/weights_f32")
-    accumulator = _matmul_float(lowering, target, lowering.forms.centred(source), weights, bound)
-    return accumulator, f"MatMul {accumulator.dtype} on integers"
+    return _matmul_float(lowering, target, lowering.forms.centred(source), weights, bound)
 
 
 def _constants(lowering: Lowering, group: FusionGroup, fused: Fused) -> IntegerWeights:
@@ -125,13 +124,15 @@ def _matmul_integer(lowering: Lowering, target: str, first: str, second: str, bo
         writer.constant(np.uint8(forms.parameters(name).zero_point), f"{name}/zero_point") for name in (first, second)
     ]
     name = writer.node("MatMulInteger", [forms.quantized(first), forms.quantized(second), *zeros], target)
-    return Accumulator(name=name, dtype="int32", bound=bound)
+    return Accumulator(name=name, dtype="int32", bound=bound, kernel="MatMulInteger uint8 x uint8")
 
 
 def _matmul_float(lowering: Lowering, target: str, first: str, second: str, bound: int) -> Accumulator:
     """MatMul in float32 or, beyond its bound, in float64; ``second`` may be a constant of that type."""
     writer = lowering.writer
     if bound < FLOAT32_EXACT:
-        return Accumulator(name=writer.node("MatMul", [first, second], target), dtype="float32", bound=bound)
+        name = writer.node("MatMul", [first, second], target)
+        return Accumulator(name=name, dtype="float32", bound=bound, kernel="MatMul float32 on integers")
     wide = [writer.widened(name, target) for name in (first, second)]
-    return Accumulator(name=writer.node("MatMul", wide, target), dtype="float64", bound=bound)
+    name = writer.node("MatMul", wide, target)
+    return Accumulator(name=name, dtype="float64", bound=bound, kernel="MatMul float64 on integers")

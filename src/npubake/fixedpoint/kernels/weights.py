@@ -125,7 +125,6 @@ def finish_weighted(
     fused: Fused,
     constants: IntegerWeights,
     accumulator: Accumulator,
-    kernel: str = "",
 ) -> None:
     """Requantise the accumulator, or let it leave as real = scale * acc; certify the group."""
     target = group.outputs[0]
@@ -146,7 +145,7 @@ def finish_weighted(
         exact = requantise(
             lowering, target, accumulator, Scaling(multiplier=1, divisor=divisor, low=fused.low, high=fused.high)
         )
-    lowering.certify(group, kernel, accumulator.bound, exact)
+    lowering.certify(group, accumulator.kernel, accumulator.bound, exact)
 
 
 def leave_unrounded(
