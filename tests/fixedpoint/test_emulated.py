@@ -41,6 +41,17 @@ def store(folder: Path, name: str, case: Case, feeds: list[dict[str, Array]]) ->
 
 
 @pytest.fixture(scope="module")
+def qemu() -> str:
+    """The emulator, looked up before any model is made."""
+    found = shutil.which(QEMU)
+    if found is None and os.environ.get("NPUBAKE_REQUIRE_QEMU") == "1":
+        pytest.fail(f"{QEMU} is not installed, and NPUBAKE_REQUIRE_QEMU=1 asks for it")
+    if found is None:
+        pytest.skip(f"{QEMU} is not installed (Debian package qemu-user-static)")
+    return found
+
+
+@pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every operator, 8 and 16 bits by turns, and the two classifiers, with inputs."""
     folder = tmp_path_factory.mktemp("models")
@@ -76,12 +87,7 @@ def saturating(models: Path) -> str:
 
 
 @pytest.mark.parametrize("cpu", ["Haswell", "Nehalem"])
-def test_other_cpus_give_the_same_integers(models: Path, saturating: str, cpu: str) -> None:
-    qemu = shutil.which(QEMU)
-    if qemu is None:
-        if os.environ.get("NPUBAKE_REQUIRE_QEMU") == "1":
-            pytest.fail(f"{QEMU} is not installed, and NPUBAKE_REQUIRE_QEMU=1 asks for it")
-        pytest.skip(f"{QEMU} is not installed (Debian package qemu-user-static)")
+def test_other_cpus_give_the_same_integers(qemu: str, models: Path, saturating: str, cpu: str) -> None:
     command = [qemu, "-cpu", cpu, sys.executable, str(SCRIPT), str(models)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

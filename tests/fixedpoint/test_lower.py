@@ -202,6 +202,17 @@ def test_clamped_tail(after: str, lane: str) -> None:
             np.testing.assert_array_equal(found["y"], case.expected(feeds)["y"])
 
 
+def test_constant_part_of_a_float16_concat_is_rounded() -> None:
+    constant = np.array([[1.0001, 2.0001]], np.float32)
+    model = float_model(
+        [node("Neg", "x", "a"), node("Concat", "a c", "y", axis=1)], {"x": [1, 3]}, {"c": constant}, ["y"]
+    )
+    feeds = {"x": np.array([[0.1, 0.2, 0.3]], np.float32)}
+    for found in all_runs(calibrated(model, [feeds], "fp16").lower().model, feeds):
+        exact = np.concatenate([-feeds["x"], constant], axis=1).astype(np.float16).astype(np.float32)
+        np.testing.assert_array_equal(found["y"], exact)
+
+
 def test_an_output_may_be_an_input_of_others() -> None:
     """A tensor that leaves the graph and is read on: one integer form, one float output."""
     model = float_model([node("Relu", "x", "a"), node("Neg", "a", "y")], {"x": [2, 5]}, {}, ["a", "y"])

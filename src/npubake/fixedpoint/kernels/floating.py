@@ -21,7 +21,8 @@ def lower_float(lowering: Lowering, group: FusionGroup, why: str) -> None:
     nodes = [node for node in lowering.group_nodes(group) if node.op_type != "Constant"]
     made: set[str] = set()
     copies = group.kind in ("movement", "concat")
-    settled = copies and all(name in lowering.rounded_to_half for name in group.inputs)
+    values = nodes[0].input if group.kind == "concat" else group.inputs  # a constant part of a Concat is not rounded
+    settled = copies and all(name in lowering.rounded_to_half for name in values)
     rounded = {name for name in group.outputs if half and not settled and _is_float(lowering, name)}
     renamed = {name: lowering.writer.unique(f"{name}/float32") for name in sorted(rounded)}
     for node in nodes:
