@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npubake import toolchains
-from npubake.document.schema import did_you_mean
 from npubake.errors import BuildError, Fault, RecipeError, UsageError
+from npubake.nearest import did_you_mean
 from npubake.pipeline.graph import needed_for
 from npubake.pipeline.project import Project
 from npubake.pipeline.settled import Seen
@@ -188,6 +188,6 @@ def _until(tasks: tuple[Task, ...], stage: str) -> tuple[Task, ...]:
     wanted = [task.id for task in tasks if stage in (task.stage.name, task.name)]
     if not wanted:
         known = list(dict.fromkeys(task.stage.name for task in tasks))
-        hint = did_you_mean(stage, known) or f"Stages: {', '.join(known)}."
+        hint = did_you_mean(stage, known)
         raise UsageError(Fault(what=f"there is no stage {stage!r}", where="--until", hint=hint))
     return needed_for(tasks, wanted)

@@ -5,9 +5,8 @@ jsonschema is imported when the first document is validated, not before.
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from npubake.document.reader import Document
 from npubake.document.tree import Node, json_path
 from npubake.document.tree import Path as Place
 from npubake.errors import Fault
+from npubake.nearest import did_you_mean
 
 _WORDS = {
     "object": "a mapping",
@@ -26,22 +26,6 @@ _WORDS = {
     "boolean": "true or false",
     "null": "nothing",
 }
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``, or None where none is near."""
-    candidates = sorted(known)
-    lowered = {candidate.lower(): candidate for candidate in candidates}
-    found = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
-    return lowered[found[0]] if found else None
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint: the nearest known name, and all of them where they are few."""
-    names = sorted(known)
-    near = nearest(name, names)
-    listing = f"Accepted: {', '.join(names)}." if 0 < len(names) <= 40 else ""
-    return " ".join(part for part in (f"Did you mean {near!r}?" if near else "", listing) if part)
 
 
 def schema_text(name: str) -> str:

@@ -6,7 +6,6 @@ sake, the keys may be written ``input/NAME`` and ``output/NAME``. float64 and fl
 
 from __future__ import annotations
 
-import difflib
 import io
 import zipfile
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from onnx import helper
 from npubake.errors import Fault, RecipeError, StageError
 from npubake.graph.editing import static_shape
 from npubake.graph.execution import RUNTIME_ERRORS, cosine, run_model
+from npubake.nearest import did_you_mean
 
 Array = NDArray[Any]
 
@@ -91,8 +91,7 @@ def _assign(
         elif key in outputs or key.removeprefix("output/") in outputs:
             wanted[key if key in outputs else key.removeprefix("output/")] = value
         else:
-            near = difflib.get_close_matches(key, [*inputs, *outputs], n=1, cutoff=0.0)
-            hint = f"did you mean {near[0]!r}? inputs: {', '.join(inputs)}; outputs: {', '.join(outputs)}"
+            hint = did_you_mean(key, [*inputs, *outputs])
             faults.append(Fault(what=f"{key!r} is neither an input nor an output of the model", where=where, hint=hint))
     missing = [name for name in inputs if name not in feeds]
     faults.extend(

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault
-from npubake.graph.resolve import nearest
 from npubake.graph.summary import GraphSummary
+from npubake.nearest import did_you_mean
 
 PICTURE_CHANNELS: Mapping[str, int] = {"nv12": 3, "yuv444": 3, "rgb": 3, "bgr": 3, "gray": 1}
 RUNTIME_TYPES = (*PICTURE_CHANNELS, "featuremap")
@@ -32,7 +32,7 @@ def input_faults(summary: GraphSummary, inputs: Mapping[str, Any]) -> Iterator[F
     for name in inputs:
         if name not in summary.inputs:
             what = f"the model has no input {name!r}"
-            yield Fault(what=what, path=f"$.model.inputs.{name}", hint=nearest(name, summary.inputs))
+            yield Fault(what=what, path=f"$.model.inputs.{name}", hint=did_you_mean(name, summary.inputs))
 
 
 def runtime_input_faults(
@@ -42,9 +42,9 @@ def runtime_input_faults(
     for name, entry in runtime.items():
         path, kind = f"$.runtime_input.{name}", entry["type"]
         if name not in summary.inputs:
-            yield Fault(what=f"the model has no input {name!r}", path=path, hint=nearest(name, summary.inputs))
+            yield Fault(what=f"the model has no input {name!r}", path=path, hint=did_you_mean(name, summary.inputs))
         elif kind not in RUNTIME_TYPES:
-            hint = nearest(kind, RUNTIME_TYPES)
+            hint = did_you_mean(kind, RUNTIME_TYPES)
             yield Fault(what=f"{kind!r} is no type of runtime input", path=f"{path}.type", hint=hint)
         elif kind in PICTURE_CHANNELS:
             yield from _picture_faults(summary, name, entry, inputs.get(name, {}).get("layout", "NCHW"))
@@ -100,7 +100,7 @@ def removal_faults(summary: GraphSummary, remove: Mapping[str, Sequence[str]]) -
             path = f"$.remove.{side}[{position}]"
             if kind not in REMOVABLE:
                 what = f"{kind!r} cannot be removed at the edges"
-                yield Fault(what=what, path=path, hint=nearest(kind, REMOVABLE))
+                yield Fault(what=what, path=path, hint=did_you_mean(kind, REMOVABLE))
             elif kind not in ("Quantize", "Dequantize") and kind not in present:
                 edge = ", ".join(sorted(_edge_types(summary, side, set()))) or "nothing"
                 yield Fault(what=f"no {kind} stands at the {side}", path=path, hint=f"at this edge: {edge}")

@@ -7,7 +7,6 @@ type selects by type; both together must hold for the same node. A group is matc
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,8 +14,9 @@ from typing import Any
 
 from npubake.errors import Fault, RecipeError
 from npubake.graph.summary import GraphSummary, NodeFact
+from npubake.nearest import did_you_mean
 
-_NEAREST = 3
+_NEAREST = 3  # names are long and alike: a few to choose from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +61,6 @@ def match_overrides(
     return tuple(resolved), faults
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``did you mean ...?`` with the nearest of ``known``, or what there is when nothing is near."""
-    choices = sorted(set(known))
-    close = difflib.get_close_matches(name, choices, n=_NEAREST, cutoff=0.4)
-    if close:
-        return f"did you mean {' or '.join(repr(entry) for entry in close)}?"
-    return (
-        f"there are: {', '.join(choices[:10])}{', ...' if len(choices) > 10 else ''}" if choices else "there are none"
-    )
-
-
 def _names_of_nodes(summary: GraphSummary) -> dict[str, tuple[str, ...]]:
     """Node name -> every name that selects the node."""
     former: dict[str, list[str]] = {}
@@ -97,7 +86,7 @@ def _unknown_types(summary: GraphSummary, match: Mapping[str, Any], path: str) -
     for position, wanted in enumerate(match.get("op_types", ())):
         if wanted not in known:
             what = f"the optimised model has no operator of type {wanted!r}"
-            yield Fault(what=what, path=f"{path}.op_types[{position}]", hint=nearest(wanted, known))
+            yield Fault(what=what, path=f"{path}.op_types[{position}]", hint=did_you_mean(wanted, known))
 
 
 def _unmatched_names(names: Mapping[str, Sequence[str]], match: Mapping[str, Any], path: str) -> Iterable[Fault]:
@@ -105,4 +94,4 @@ def _unmatched_names(names: Mapping[str, Sequence[str]], match: Mapping[str, Any
     for position, pattern in enumerate(match.get("names", ())):
         if not any(fnmatchcase(name, pattern) for name in known):
             what = f"{pattern!r} matches no node or tensor of the optimised model"
-            yield Fault(what=what, path=f"{path}.names[{position}]", hint=nearest(pattern, known))
+            yield Fault(what=what, path=f"{path}.names[{position}]", hint=did_you_mean(pattern, known, _NEAREST))

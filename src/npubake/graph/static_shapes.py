@@ -6,12 +6,12 @@ every other one is a fault that names it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 import onnx
 
 from npubake.errors import Fault
+from npubake.nearest import did_you_mean
 
 _BATCH_NAMES = ("n", "b", "bs")
 
@@ -32,8 +32,7 @@ def fix_input_shapes(model: onnx.ModelProto, stated: Mapping[str, Sequence[int] 
 
 
 def _unknown(name: str, names: Sequence[str]) -> Fault:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-    hint = f"did you mean {near[0]!r}? The model's inputs: {', '.join(names)}" if near else "the model has no inputs"
+    hint = did_you_mean(name, names) or "the model has no inputs"
     return Fault(what=f"the model has no input {name!r}", where=name, path=f"$.model.inputs.{name}", hint=hint)
 
 

@@ -6,7 +6,6 @@ since recipes are above this room. In: the command line's variables. Out: doit t
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from doit.task import Task as DoitTask
 from doit.task import dict_to_task
 
 from npubake.errors import BuildError, Fault, UsageError
+from npubake.nearest import nearest
 from npubake.pipeline.project import Project
 from npubake.pipeline.runrecord import Listener, RunRecord, Silence
 from npubake.pipeline.scheduler import NothingDB, doit_tasks
@@ -196,7 +196,7 @@ def _check_variables(variables: Mapping[str, str], known: Sequence[str]) -> None
     faults = []
     for name, value in variables.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            near = nearest(name, known)
             hint = f"did you mean {near[0]}={value}?" if near else f"known: {', '.join(f'{n}=' for n in known)}"
             faults.append(Fault(what=f"unknown variable {name!r}", where=f"{name}={value}", hint=hint))
         elif not value.strip(", "):

@@ -6,9 +6,10 @@ import os.path
 from pathlib import Path
 
 from npubake.document.reader import Document, read_document
-from npubake.document.schema import did_you_mean, validate
+from npubake.document.schema import validate
 from npubake.document.tree import Node, json_path, merge
 from npubake.errors import Fault, RecipeError
+from npubake.nearest import did_you_mean
 from npubake.recipe import convert
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.rules import broken_rules

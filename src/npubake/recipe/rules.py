@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from npubake.document.schema import did_you_mean
 from npubake.document.tree import Node, json_path
 from npubake.document.tree import Path as Place
 from npubake.errors import Fault
+from npubake.nearest import did_you_mean
 from npubake.recipe.presets import PRESETS
 
 _YUV = ("nv12", "yuv444")

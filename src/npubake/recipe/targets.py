@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from npubake.document.schema import did_you_mean
 from npubake.errors import Fault, RecipeError, UsageError
+from npubake.nearest import did_you_mean
 from npubake.platforms import Platform, load_platforms
 from npubake.recipe.loader import discover, load_recipe
 from npubake.recipe.recipe import PlatformOptions, Recipe, RuntimeInput
@@ -178,7 +178,7 @@ def resolve(names: str | Sequence[str], project: Project, toolchain: str | None 
         several = _named(word, project, toolchain)
         if not several:
             known = [*project.targets, *project.recipes, *project.broken]
-            faults.append(Fault(what=f"there is no target or recipe {word!r}", hint=_near(word, known, project)))
+            faults.append(Fault(what=f"there is no target or recipe {word!r}", hint=did_you_mean(word, known)))
         found.update({target.name: target for target in several})
     if faults:
         raise UsageError(*faults)
@@ -208,8 +208,3 @@ def _again(target: Target, project: Project, toolchain: str | None) -> tuple[Tar
     if faults:
         raise RecipeError(*faults)
     return (_target(target.recipe, project.platforms[target.platform.name], toolchain),) if toolchain else (target,)
-
-
-def _near(word: str, known: Sequence[str], project: Project) -> str:
-    hint = did_you_mean(word, known)
-    return hint or f"Known recipes: {', '.join([*project.recipes, *project.broken])}."
