@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npubake.errors import Fault, RecipeError
+from npubake.graph.describing import tensor_facts
 from npubake.graph.editing import static_shape
 from npubake.graph.execution import random_feeds, run_model
 from npubake.graph.importing import IR_VERSION, OPSET, import_model
@@ -113,6 +115,31 @@ def test_stated_sizes_reach_every_tensor() -> None:
     source = parse('float["N",3,"h","w"] x => float["N",4,"h","w"] y', BODY, _weights())
     model = _import(source, {"x": [1, 3, 10, 8]})
     assert static_shape(model.graph.output[0]) == (1, 4, 10, 8)
+
+
+def _marked() -> onnx.ModelProto:
+    """Sizes that are not known as Paddle's exporter writes them: -1, and one mark for all the others."""
+    source = parse('float["N",3,"?","?"] x => float["N",4,"?","?"] y', BODY, _weights())
+    for value in (*source.graph.input, *source.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    return source
+
+
+def test_marks_of_unknown_sizes_are_neither_sizes_nor_names() -> None:
+    model = _import(_marked(), {"x": [1, 3, 10, 8]})
+    assert static_shape(model.graph.input[0]) == (1, 3, 10, 8)
+    assert static_shape(model.graph.output[0]) == (1, 4, 10, 8)
+
+
+def test_marks_of_unknown_sizes_are_asked_for() -> None:
+    assert ["axis" in fault.what for fault in _faults(_marked())] == [True, True, True]
+
+
+def test_marks_of_unknown_sizes_are_described_as_open(tmp_path: Path) -> None:
+    onnx.save(_marked(), tmp_path / "marked.onnx")
+    inputs, outputs = tensor_facts(tmp_path / "marked.onnx")
+    assert inputs == [("x", ("?", 3, "?", "?"), "float32")]
+    assert outputs == [("y", ("?", 4, "?", "?"), "float32")]
 
 
 @pytest.mark.parametrize(

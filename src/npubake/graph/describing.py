@@ -31,5 +31,9 @@ def tensor_facts(path: Path) -> tuple[list[tuple[str, tuple[int | str, ...], str
 
 def _fact(value: onnx.ValueInfoProto) -> tuple[str, tuple[int | str, ...], str]:
     kind = value.type.tensor_type
-    shape = tuple(size.dim_value if size.HasField("dim_value") else size.dim_param or "?" for size in kind.shape.dim)
-    return value.name, shape, str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    return value.name, tuple(_size(dim) for dim in kind.shape.dim), str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
+    """-1 is how some exporters write a size that is not known."""
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or "?"

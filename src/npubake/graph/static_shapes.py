@@ -1,7 +1,8 @@
 """Room ``graph``: fixed sizes for the inputs. Sizes that the recipe states enter, faults leave; the model is changed.
 
 A dimension without a number takes the stated size. Unstated, only a leading dimension named after the batch becomes 1;
-every other one is a fault that names it.
+every other one is a fault that names it. Some exporters write -1 for a size that is not known, or give all of them one
+mark (``?``): neither is a size or a name.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from npubake.errors import Fault
 from npubake.nearest import did_you_mean
 
 _BATCH_NAMES = ("n", "b", "bs")
+_MARKS = ("?", "*", "-1", "None")  # what Paddle, TensorFlow and others write for every open dimension alike
 
 
 def fix_input_shapes(model: onnx.ModelProto, stated: Mapping[str, Sequence[int] | None]) -> list[Fault]:
     """Give every input of ``model`` its static shape, in place; returns what stands against it."""
     names = [value.name for value in model.graph.input]
     faults = [_unknown(name, names) for name in stated if name not in names]
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        _open_marked(value)
     symbols: dict[str, tuple[int, str]] = {}
     for value in model.graph.input:
         if value.type.HasField("tensor_type"):
@@ -29,6 +33,13 @@ def fix_input_shapes(model: onnx.ModelProto, stated: Mapping[str, Sequence[int] 
             if dim.HasField("dim_param"):
                 dim.Clear()
     return faults
+
+
+def _open_marked(value: onnx.ValueInfoProto) -> None:
+    """Leave the dimensions of ``value`` open that are marked as not known."""
+    for dim in value.type.tensor_type.shape.dim:
+        if dim.dim_value < 0 or dim.dim_param in _MARKS:
+            dim.Clear()
 
 
 def _unknown(name: str, names: Sequence[str]) -> Fault:
