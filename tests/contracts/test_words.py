@@ -1,0 +1,46 @@
+"""The two halves import nothing of each other, so a few lists of words stand in both: here they are held together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from npubake.calibration import arrays, images
+from npubake.fixedpoint.colour import IMAGE_DIVISOR, RUNTIME_TYPES
+from npubake.fixedpoint.remove_edges import REMOVABLE
+from npubake.graph import edge_checks
+from npubake.graph.baseline import DEFAULT_COSINE
+from npubake.quant import parameters, weights
+from npubake.quant.lanes import LANES, parse_lane
+from npubake.quant.thresholds import METHODS
+from npubake.recipe import data, presets, recipe
+from npubake.verify import gates
+
+
+def test_files_that_are_listed_are_the_files_that_are_read() -> None:
+    assert data.KINDS["images"] == images.SUFFIXES
+    assert tuple(suffix for kind in ("npy", "npz", "pt") for suffix in data.KINDS[kind]) == arrays.SUFFIXES
+
+
+def test_lanes_have_the_same_names_and_spellings() -> None:
+    spellings = {text: lane for text, lane in recipe.LANE_SPELLINGS.items() if lane != "platform"}
+    assert set(spellings.values()) == set(LANES)
+    assert {text: parse_lane(text).name for text in spellings} == spellings
+
+
+def test_choices_of_a_quantiser() -> None:
+    assert get_args(recipe.Method) == METHODS
+    assert set(get_args(recipe.Precision)) == set(get_args(parameters.Precision))
+    assert set(get_args(recipe.Granularity)) == set(get_args(weights.Granularity))
+
+
+def test_runtime_inputs_and_removals_have_the_same_names() -> None:
+    assert get_args(recipe.RuntimeType) == RUNTIME_TYPES
+    assert set(edge_checks.RUNTIME_TYPES) == set(RUNTIME_TYPES)
+    assert tuple(REMOVABLE) == edge_checks.REMOVABLE
+    assert presets.DIVISOR == IMAGE_DIVISOR
+
+
+def test_every_boundary_of_a_recipe_has_a_suspect_and_a_first_action() -> None:
+    assert set(recipe.BOUNDARIES) | {"product"} <= set(gates.BOUNDARIES)
+    assert recipe.ModelSource(path=Path()).baseline_cosine == DEFAULT_COSINE
