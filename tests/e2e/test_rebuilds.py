@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -188,3 +189,33 @@ def test_a_hand_edited_artifact_is_noticed_and_restored(built: Workspace) -> Non
     assert result.ran() == []
     assert path.read_bytes() == good
     assert built.run("cache", "fsck").code == 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "users", "first"),
+    [
+        ("onnxruntime", {"import", "observe", "measure", "measure_product", "verify"}, "import"),
+        ("pillow", {"samples", "measure_inputs"}, "samples"),
+    ],
+)
+def test_another_version_of_a_tool_runs_from_the_first_stage_that_uses_it(
+    built: Workspace, tmp_path: Path, tool: str, users: set[str], first: str
+) -> None:
+    """The other version computes the same here, so that what reads only its results need not run."""
+    facts = tmp_path / "site" / f"{tool}-99.0.dist-info" / "METADATA"
+    facts.parent.mkdir(parents=True)
+    facts.write_text(f"Metadata-Version: 2.1\nName: {tool}\nVersion: 99.0\n")
+    known = [path for path in [os.environ.get("PYTHONPATH", "")] if path]
+    path = os.pathsep.join([str(tmp_path / "site"), *known])
+    built.build()
+    planned = built.run("plan", "small", "--json", PYTHONPATH=path).json["tasks"]
+    told = next(task for task in planned if task["stage"] == first)
+    assert told["outcome"] == "run"
+    assert any(tool in reason and "99.0" in reason for reason in told["reasons"])
+    result = built.build(PYTHONPATH=path)
+    assert set(result.ran()) == users
+    assert tool in result.err  # the lock would differ
+    assert built.build(PYTHONPATH=path).ran() == []
+    manifest = json.loads((built.root / "build" / "small" / "manifest.json").read_text())
+    assert "99.0" in manifest["reproducible"]["tools"][tool]
+    assert built.build().ran() == []

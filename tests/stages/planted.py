@@ -57,6 +57,15 @@ def not_a_number(model: onnx.ModelProto) -> None:
     _on_output(model, [("Mul", ["none"]), ("Div", ["none"])], {"none": np.array(0, np.float32)})
 
 
+def shifted_accumulator(model: onnx.ModelProto) -> None:
+    """An integer model with one int32 bias off by 5,000 steps."""
+    int32 = onnx.TensorProto.INT32
+    bias = next(tensor for tensor in model.graph.initializer if tensor.data_type == int32 and tensor.dims)
+    offset = np.zeros(bias.dims, np.int32)
+    offset.flat[0] = 5000
+    _change(model, bias.name, lambda values: values + offset)
+
+
 def _change(model: onnx.ModelProto, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
     tensor = next(tensor for tensor in model.graph.initializer if tensor.name == name)
     tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor).copy()), name))
