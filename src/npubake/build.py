@@ -7,6 +7,7 @@ imported; everything else goes through the plan, and the store decides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from npubake.preparation import Prepared
 
 
+def at_rest(root: Path, request: Request) -> Outcome | None:
+    """The outcome of a request that is settled, by a few stats; None where a plan must be made."""
+    known = None if request.policy == "update" else settled.check(root, request.identity())
+    return None if known is None else Outcome(summary=known, settled=True)
+
+
 def build(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
     """Bring every target of the request up to date. Raises BuildError for what is wrong before any task runs."""
-    known = None if request.policy == "update" else settled.check(root, request.identity())
-    if known is not None:
-        return Outcome(summary=known, settled=True)
     from npubake.preparation import prepare
 
     prepared = prepare(root, request)
@@ -40,7 +44,9 @@ def check(root: Path, request: Request, listener: Listener | None = None) -> Out
 
     prepared = prepare(root, request)
     first = _checked_first(prepared.tasks)
-    record = execute(prepared.project, first, threads=request.workers, keep_going=True, listener=listener)
+    record = execute(
+        prepared.project, first, jobs=request.jobs, threads=request.workers, keep_going=True, listener=listener
+    )
     return outcome(prepared, record)
 
 
@@ -72,21 +78,12 @@ def _run(prepared: Prepared, request: Request, listener: Listener | None) -> Run
     """All refusals of all targets first; then the rest, if there are none."""
     from npubake.pipeline.scheduler import execute
 
-    project, tasks = prepared.project, prepared.tasks
-    first = _checked_first(tasks)
-    how: dict[str, Any] = {
-        "jobs": request.jobs,
-        "threads": request.workers,
-        "keep_going": request.keep_going,
-        "listener": listener,
-    }
-    if sum(task.stage.name == "check" for task in first) > 1:
-        record = execute(project, first, **{**how, "keep_going": True})
-        if record.failures:
-            return record
-        whole = execute(project, tasks, **how)
-        return whole.after(record)
-    return execute(project, tasks, **how)
+    run = partial(execute, prepared.project, jobs=request.jobs, threads=request.workers, listener=listener)
+    first = _checked_first(prepared.tasks)
+    if sum(task.stage.name == "check" for task in first) < 2:
+        return run(prepared.tasks, keep_going=request.keep_going)
+    record = run(first, keep_going=True)
+    return record if record.failures else run(prepared.tasks, keep_going=request.keep_going).after(record)
 
 
 def _checked_first(tasks: Sequence[Task]) -> tuple[Task, ...]:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from npubake import toolchains
-from npubake.outcome import metrics, read_json, target_summary
+from npubake.outcome import product_metrics, read_json, target_summary
 from npubake.pipeline.files import write_atomic
 from npubake.pipeline.machine import machine
 from npubake.pipeline.runrecord import RunRecord, TaskResult
@@ -51,7 +51,6 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
     made = {result.task.name: result for result in results}
     recipe = subject.target.recipe
     verdicts = [read_json(prepared, result, "verdict") for result in results if result.task.stage.name == "gate"]
-    products = metrics(prepared, results)
     return form.Build(
         origin=_origin(prepared, subject, made["import"]),
         aim=_aim(subject),
@@ -69,7 +68,7 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
         contract=read_json(prepared, made["compile"], "contract"),
         verified=read_json(prepared, made["verify"], "record"),
         gates=tuple(check for verdict in verdicts for check in verdict),
-        metrics={name: value for name, value in products.items() if name not in form.BOARD_METRICS},
+        metrics=product_metrics(prepared, results),
         npubake=version("npubake"),
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=record.seconds,

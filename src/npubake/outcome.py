@@ -1,4 +1,4 @@
-"""From what was done to what is said of it: the summary, and the manifest of each whole target. Reads the store."""
+"""From what was done to what is said of it: summary, exit code, faults and warnings. Reads the store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from npubake.errors import BuildError
 from npubake.pipeline.runrecord import RunRecord, TaskResult
 from npubake.plan import Subject
 from npubake.preparation import Prepared
+from npubake.report.manifest import BOARD_METRICS, UNMEASURED
 from npubake.request import Outcome
-
-UNMEASURED = "unmeasured"  # until a board record is added
 
 
 def outcome(prepared: Prepared, record: RunRecord) -> Outcome:
@@ -54,7 +53,7 @@ def target_summary(prepared: Prepared, subject: Subject, record: RunRecord) -> d
     return {
         "manifest": f"build/{subject.name}/manifest.json" if whole and _released(mine) else None,
         "gates": list(_gates(prepared, mine)),
-        "metrics": metrics(prepared, mine),
+        "metrics": {**product_metrics(prepared, mine), **dict.fromkeys(BOARD_METRICS, UNMEASURED)},
         "artifacts": [
             {"path": item.path, "bytes": result.outputs[item.port].size}
             for result in mine
@@ -85,15 +84,15 @@ def _gates(prepared: Prepared, results: Iterable[TaskResult]) -> Iterable[dict[s
                 yield {"boundary": boundary, "passed": False, "what": fault.what, "hint": fault.hint}
 
 
-def metrics(prepared: Prepared, results: Iterable[TaskResult]) -> dict[str, Any]:
-    """Product metric of the float and the quantised model; what only a board can tell is ``unmeasured``."""
-    found: dict[str, Any] = {}
+def product_metrics(prepared: Prepared, results: Iterable[TaskResult]) -> dict[str, dict[str, float]]:
+    """The product metric of the float and of the quantised model: ``{metric: {float, quantized}}``."""
+    found: dict[str, dict[str, float]] = {}
     for result in results:
         if result.task.stage.name == "measure_product" and result.outputs:
             figures = read_json(prepared, result, "figures")
             kind = result.task.name.partition(" ")[2]
             found.setdefault(figures["metric"], {})[kind] = figures["value"]
-    return {**found, "latency_ms": UNMEASURED, "fps": UNMEASURED, "power_w": UNMEASURED}
+    return found
 
 
 def read_json(prepared: Prepared, result: TaskResult, port: str) -> Any:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from npubake.errors import Fault
 
-Policy = Literal["plain", "update", "locked"]
+if TYPE_CHECKING:
+    from npubake.recipe.lock import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked for. names: recipe or target names, none for all; until: a stage, '' for all; threads: 0 for all
-    cores; jobs: tasks at once.
+    """What is asked for. names: recipe or target names, none for all; until: a stage, '' for all; policy: of the lock;
+    threads: 0 for all cores; jobs: tasks at once.
     """
 
     names: tuple[str, ...] = ()
@@ -51,5 +52,5 @@ class Outcome:
     summary: Mapping[str, Any]
     exit_code: int = 0
     faults: tuple[Fault, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     settled: bool = False

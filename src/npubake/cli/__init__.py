@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from npubake.errors import BuildError
 
@@ -52,7 +53,7 @@ def _refuse(error: BuildError, *, as_json: bool) -> int:
     if as_json:
         import json
 
-        faults = [{"what": f.what, "where": f.where, "path": f.path, "hint": f.hint} for f in error.faults]
+        faults = [asdict(fault) for fault in error.faults]
         print(json.dumps({"error": {"who": error.who, "exit_code": error.exit_code, "faults": faults}}))
     print(f"npubake: {error.who} error", file=sys.stderr)
     print(error, file=sys.stderr)

@@ -6,25 +6,28 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from npubake.cli import root
 from npubake.errors import Fault, UsageError
 from npubake.request import Outcome, Request
+
+if TYPE_CHECKING:
+    from npubake.recipe.lock import Policy
 
 WORK_TO_DO = 3
 
 
 def run_build(arguments: argparse.Namespace) -> int:
     """``npubake build``."""
-    from npubake.build import build
+    from npubake.build import at_rest, build
 
     place = root.find(arguments.directory)
     request = request_of(arguments)
-    settled = _settled(place, request)
+    settled = at_rest(place, request)
     if settled is not None:
-        return _show_outcome(Outcome(summary=settled, settled=True), arguments)
+        return _show_outcome(settled, arguments)
     from npubake.cli.progress import listener
 
     with listener(quiet=arguments.quiet) as shown:
@@ -37,29 +40,21 @@ def run_check(arguments: argparse.Namespace) -> int:
     from npubake.cli.progress import listener
 
     place = root.find(arguments.directory)
-    with listener(quiet=True) as shown:
+    with listener(quiet=arguments.quiet) as shown:
         outcome = check(place, request_of(arguments), shown)
     if arguments.json:
-        _print_json({**outcome.summary, "faults": [_fault(fault) for fault in outcome.faults]})
+        _print_json({**outcome.summary, "faults": [asdict(fault) for fault in outcome.faults]})
     elif outcome.exit_code == 0:
         names = ", ".join(outcome.summary["targets"])
         print(f"{names}: nothing to refuse")
     return _tell(outcome)
 
 
-def _settled(place: Path, request: Request) -> Any:
-    if request.policy == "update":
-        return None
-    from npubake.pipeline import settled
-
-    return settled.check(place, request.identity())
-
-
 def _show_outcome(outcome: Outcome, arguments: argparse.Namespace) -> int:
     from npubake.report.tables import build_text
 
     if arguments.json:
-        _print_json({**outcome.summary, "faults": [_fault(fault) for fault in outcome.faults]})
+        _print_json({**outcome.summary, "faults": [asdict(fault) for fault in outcome.faults]})
     else:
         print(build_text(outcome.summary))
     return _tell(outcome)
@@ -171,7 +166,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 def request_of(arguments: argparse.Namespace) -> Request:
     """The request in the words of the command line; ``recipe=NAME`` is a name too, other variables are refused."""
-    policy = "plain"
+    policy: Policy = "plain"
     if getattr(arguments, "locked", False):
         policy = "locked"
     elif getattr(arguments, "update_lock", False):
@@ -181,7 +176,7 @@ def request_of(arguments: argparse.Namespace) -> Request:
         toolchain=arguments.toolchain,
         until=getattr(arguments, "until", None) or "",
         fast=arguments.fast,
-        policy=policy,  # type: ignore[arg-type]
+        policy=policy,
         keep_going=getattr(arguments, "keep_going", False),
         jobs=getattr(arguments, "jobs", 1),
         threads=getattr(arguments, "threads", 0),
@@ -207,7 +202,3 @@ def names_of(words: Sequence[str]) -> tuple[str, ...]:
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, allow_nan=False))
-
-
-def _fault(fault: Fault) -> dict[str, str]:
-    return {"what": fault.what, "where": fault.where, "path": fault.path, "hint": fault.hint}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from npubake.build import finish
+from npubake.build import at_rest, finish
 from npubake.cli.progress import listener
-from npubake.pipeline import settled
 from npubake.pipeline.doit_loader import Planned
 from npubake.pipeline.project import Project
 from npubake.pipeline.runrecord import RunRecord
@@ -24,9 +23,9 @@ class DoitDoor:
         """The plan of ``recipe=`` (of all recipes without it); ``settled`` where there is nothing to do."""
         names = tuple(name.strip() for name in variables["recipe"].split(",")) if "recipe" in variables else ()
         request = Request(names=names, toolchain=variables.get("toolchain"))
-        known = settled.check(root, request.identity()) if build else None
-        if known is not None:
-            return Planned(project=Project(root), settled=build_text(known))
+        settled = at_rest(root, request) if build else None
+        if settled is not None:
+            return Planned(project=Project(root), settled=build_text(settled.summary))
         return _planned(root, request, write_lock=build)
 
 

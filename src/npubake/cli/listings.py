@@ -43,8 +43,8 @@ def _recipes(directory: str) -> list[dict[str, Any]]:
     for name, recipe in project.recipes.items():
         targets = [target.name for target in project.targets.values() if target.recipe.name == name]
         rows.append({"name": name, "targets": " ".join(targets), "description": recipe.description})
-    rows += [{"name": name, "targets": "cannot be read", "description": str(error.faults[0])}
-             for name, error in project.broken.items()]  # fmt: skip
+    for name, error in project.broken.items():
+        rows.append({"name": name, "targets": "cannot be read", "description": str(error.faults[0])})
     return rows
 
 

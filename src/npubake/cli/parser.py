@@ -12,7 +12,7 @@ TARGETS_HELP = "recipe or target names, comma lists, or recipe=NAME; none: all o
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line. Every command's ``run`` default names its function in ``cli.commands``."""
+    """The whole command line. Every command's ``run`` default is its name in ``cli.COMMANDS``."""
     parser = argparse.ArgumentParser(
         prog="npubake",
         description="Bakes a trained model into a deployable artifact for an edge NPU, from one YAML recipe.",
@@ -52,7 +52,6 @@ def _locking(parser: argparse.ArgumentParser) -> None:
 def _running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--jobs", type=int, default=1, metavar="N", help="tasks at once (default 1)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of one task (default: all cores)")
-    parser.add_argument("-k", "--keep-going", action="store_true", help="go on with what a failure does not touch")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress; only the result")
 
 
@@ -61,6 +60,7 @@ def _building(commands: Any) -> None:
     _targets(build)
     _locking(build)
     _running(build)
+    build.add_argument("-k", "--keep-going", action="store_true", help="go on with what a failure does not touch")
     build.add_argument("--until", metavar="STAGE", help="stop after this stage")
     check = _command(commands, "check", "report every refusal of the targets in seconds, without inference")
     _targets(check)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import TYPE_CHECKING
 
+from npubake.cli.text import whose
 from npubake.pipeline.runrecord import TaskResult
 from npubake.pipeline.task import Task
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 QUIET_OUTCOMES = ("reused",)
 
@@ -37,7 +42,9 @@ class Lines:
     def finished(self, result: TaskResult) -> None:
         """One line with outcome and time."""
         if result.outcome not in QUIET_OUTCOMES:
-            self._say(f"{result.task.name:<24} {result.outcome:<9}{result.seconds:7.2f} s  {_whose(result.task)}")
+            self._say(
+                f"{result.task.name:<24} {result.outcome:<9}{result.seconds:7.2f} s  {whose(result.task.targets)}"
+            )
 
     def warned(self, text: str) -> None:
         """A warning is shown however quiet the build is."""
@@ -65,7 +72,7 @@ class Bars(Lines):
             console=Console(stderr=True),
             transient=True,
         )
-        self._shown: dict[str, object] = {}
+        self._shown: dict[str, TaskID] = {}
 
     def __enter__(self) -> Bars:
         self._bars.start()
@@ -83,12 +90,12 @@ class Bars(Lines):
     def progress(self, task: Task, done: int, total: int) -> None:
         """Move the task's bar."""
         if task.id in self._shown:
-            self._bars.update(self._shown[task.id], completed=done, total=total, count=f"{done}/{total}")  # type: ignore[arg-type]
+            self._bars.update(self._shown[task.id], completed=done, total=total, count=f"{done}/{total}")
 
     def finished(self, result: TaskResult) -> None:
         """Take the bar away; leave a line."""
         if (shown := self._shown.pop(result.task.id, None)) is not None:
-            self._bars.remove_task(shown)  # type: ignore[arg-type]
+            self._bars.remove_task(shown)
         super().finished(result)
 
     def warned(self, text: str) -> None:
@@ -104,8 +111,3 @@ def listener(*, quiet: bool, bars: bool = True) -> Lines:
     if quiet or not bars or not sys.stderr.isatty():
         return Lines(quiet=quiet)
     return Bars()
-
-
-def _whose(task: Task) -> str:
-    first, *others = task.targets
-    return first if not others else f"{first} and {len(others)} more"

@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from npubake.report.tables import laid_out
+
 
 def table(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> str:
     """Columns two spaces apart under their heads; cells that are all numbers stand to the right."""
     if not rows:
         return "  (none)"
-    every = [list(heads), *[list(row) for row in rows]]
-    widths = [max(len(row[column]) for row in every) for column in range(len(heads))]
-    numeric = [all(_is_figure(row[column]) for row in rows) for column in range(len(heads))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        return ("  " + "  ".join(cells)).rstrip()
-
-    return "\n".join([line(heads), *(line(row) for row in rows)])
+    align = [">" if all(_is_figure(cell) for cell in column) else "<" for column in zip(*rows, strict=True)]
+    return "\n".join(f"  {line}".rstrip() for line in laid_out([heads, *rows], align))
 
 
 def _is_figure(text: str) -> bool:
     return text.removesuffix(" s").removesuffix(" B").replace(".", "", 1).replace("-", "", 1).isdigit()
 
 
-def _whose(targets: Sequence[str]) -> str:
+def whose(targets: Sequence[str]) -> str:
+    """The first target, and how many more share the work."""
     return targets[0] if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
 
 
@@ -39,7 +32,7 @@ def plan_text(targets: Mapping[str, Mapping[str, Any]], tasks: Sequence[Mapping[
         f"lane {facts['lane']} (by {facts['lane_decided_by']})"
         for name, facts in targets.items()
     ]
-    rows = [[task["role"], task["outcome"], _whose(task["targets"]), "; ".join(task["reasons"][:2])] for task in tasks]
+    rows = [[task["role"], task["outcome"], whose(task["targets"]), "; ".join(task["reasons"][:2])] for task in tasks]
     return "\n".join([*heads, table(rows, ["stage", "outcome", "target", "reason"])])
 
 

@@ -77,9 +77,9 @@ def _failed(error: BuildError) -> Event:
 def error_from(event: Event) -> BuildError:
     """The error that a ``failed`` event carries, in its own class."""
     module, _, name = str(event["class"]).partition(":")
-    kind = getattr(importlib.import_module(module), name)
+    kind: type[BuildError] = getattr(importlib.import_module(module), name)
     assert issubclass(kind, BuildError)
-    return kind(*(Fault(**fault) for fault in event["faults"]))  # type: ignore[no-any-return]
+    return kind(*(Fault(**fault) for fault in event["faults"]))
 
 
 def _execute(specification: Specification, send: Callable[[Event], None]) -> None:
@@ -133,9 +133,9 @@ class _Progress:
 
 def _load(run: str) -> Callable[[Job], object]:
     module, _, name = run.partition(":")
-    function = getattr(importlib.import_module(module), name)
+    function: Callable[[Job], object] = getattr(importlib.import_module(module), name)
     assert callable(function)
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _keep(specification: Specification, store: Store, job: Job, seconds: float) -> Record:

@@ -51,8 +51,9 @@ def bytes_of(size: int | str | None) -> int | None:
     """``6MiB`` -> 6291456; a number is bytes already. The text has passed the schema's pattern."""
     if size is None or isinstance(size, int):
         return size
-    number, unit = re.fullmatch(r"(\d+) ?(B|KiB|MiB)", size).groups()  # type: ignore[union-attr]
-    return int(number) * _UNITS[unit]
+    match = re.fullmatch(r"(\d+) ?(B|KiB|MiB)", size)
+    assert match is not None
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:

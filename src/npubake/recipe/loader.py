@@ -40,8 +40,8 @@ def load_recipe(path: Path) -> Recipe:
 
 def _reading_order(fault: Fault) -> tuple[str, int, int]:
     parts = fault.where.rsplit(":", 2)
-    numbers = [int(part) if part.isdigit() else 0 for part in parts[1:]]
-    return (parts[0], *numbers, 0, 0)[:3]  # type: ignore[return-value]
+    line, column = (int(part) if part.isdigit() else 0 for part in [*parts[1:], "", ""][:2])
+    return parts[0], line, column
 
 
 def _merged(path: Path, above: tuple[Path, ...], files: list[Path], whole: Document) -> Node | None:

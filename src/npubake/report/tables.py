@@ -1,6 +1,6 @@
 """Report room: the tables that end a build. Plain data in, text out; ``cli`` alone prints.
 
-Columns are as wide as their widest cell; numbers stand at the right. Colour is the command line's business.
+Numbers stand at the right. Colour is the command line's business.
 """
 
 from __future__ import annotations
@@ -25,16 +25,21 @@ class Table:
         """Plain text with two spaces between columns, no trailing blanks; '' where there are no rows."""
         if not self.rows:
             return ""
-        lines = [self.columns, *self.rows]
-        widths = [max(len(line[index]) for line in lines) for index in range(len(self.columns))]
-        cells = [
-            "  ".join(
-                f"{cell:{side}{width}}" for cell, side, width in zip(line, self.align, widths, strict=True)
-            ).rstrip()
-            for line in lines
-        ]
-        rule = "  ".join("-" * width for width in widths)
-        return "\n".join([self.title, cells[0], rule, *cells[1:]])
+        rule = ["-" * width for width in _widths([self.columns, *self.rows])]
+        return "\n".join([self.title, *laid_out([self.columns, rule, *self.rows], self.align)])
+
+
+def laid_out(lines: Sequence[Sequence[str]], align: Sequence[str]) -> list[str]:
+    """Lines of cells as text: columns as wide as their widest cell, two spaces between, no trailing blanks."""
+    widths = _widths(lines)
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(line, align, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
 
 
 def stage_table(tasks: Sequence[Mapping[str, Any]], target: str) -> Table:
