@@ -2,8 +2,9 @@
 
     python benchmarks/nothing_to_do.py [--repetitions 15] [--recipes 1 100]
 
-Both sides have as many tasks. npubake's recipes differ in a threshold, so that each is a target of its own with its
-own published files; they share the work. Then one input and one output are edited: the same command must notice both.
+Both sides have as many tasks. npubake's recipes differ in their thresholds, so that each has gates, deployables and
+published files of its own; they share the rest. Then one output and one input are edited: the same command must notice
+both.
 """
 
 from __future__ import annotations
@@ -38,9 +39,13 @@ def prepare_npubake(root: Path, recipes: int) -> Workspace:
     workspace = Workspace.create(root)
     text = workspace.recipe.read_text()
     for index in range(1, recipes):
-        (root / "recipes" / f"small{index:03d}.yaml").write_text(
-            text.replace("sqnr_db: 15", f"sqnr_db: {1 + index / 100}")
-        )
+        least = 1 + index / 100
+        boundaries = ("optimized", "calibrated", "ptq", "quantized")
+        gates = "\n".join(f"  {name}: {{sqnr_db: {least}}}" for name in boundaries)
+        other = text.replace("  quantized: {cosine: 0.98, sqnr_db: 15}", gates)
+        other = other.replace("max_drop: 0.1", f"max_drop: {0.1 + index / 1000}")
+        other = other.replace("platform: generic", "platforms: [generic, j6b]")
+        (root / "recipes" / f"small{index:03d}.yaml").write_text(other)
     result = workspace.run("build", "-q")
     if result.code:
         sys.exit(result.err)
