@@ -13,7 +13,7 @@ from npubake.outcome import product_metrics, read_json, target_summary
 from npubake.pipeline.files import write_atomic
 from npubake.pipeline.machine import machine
 from npubake.pipeline.runrecord import RunRecord, TaskResult
-from npubake.plan import Subject
+from npubake.plan.subject import Subject
 from npubake.preparation import Prepared
 from npubake.recipe.lock import lock_path
 from npubake.report import manifest as form

@@ -9,7 +9,7 @@ from typing import Any
 
 from npubake.errors import BuildError
 from npubake.pipeline.runrecord import RunRecord, TaskResult
-from npubake.plan import Subject
+from npubake.plan.subject import Subject
 from npubake.preparation import Prepared
 from npubake.report.manifest import BOARD_METRICS, UNMEASURED
 from npubake.request import Outcome

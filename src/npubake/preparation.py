@@ -15,7 +15,8 @@ from npubake.pipeline.graph import needed_for
 from npubake.pipeline.project import Project
 from npubake.pipeline.settled import Seen
 from npubake.pipeline.task import Task
-from npubake.plan import Subject, plan
+from npubake.plan.road import plan
+from npubake.plan.subject import Subject
 from npubake.platforms import platform_folder
 from npubake.recipe import lock
 from npubake.recipe.data import RANDOM, Listing, find_labels, list_data

@@ -62,7 +62,7 @@ def test_float_input_without_runtime_type(tmp_path: Path) -> None:
 
 def test_options_and_versions_are_in_the_package(tmp_path: Path) -> None:
     road = quantised(calibrated().branch(tmp_path), {})
-    options = {"input_no_padding": True, "output_no_padding": True, "max_l2m_size": 6 * 2**20}
+    options = {"input_no_padding": True, "output_no_padding": True, "max_l2m_bytes": 6 * 2**20}
     sdk = {"version": "3.7.0", "bsp": "4.0.2", "runtime_package": "ucp 3.15.8"}
     road = compiled(road, {"platform": J6P, "options": options, "sdk": sdk})
     contract = Package.open(road.files["compile.deployable"]).contract
@@ -76,7 +76,7 @@ def test_options_and_versions_are_in_the_package(tmp_path: Path) -> None:
 def test_l2m_beyond_the_platform_is_refused(tmp_path: Path, platform: dict[str, object], size: int) -> None:
     road = quantised(calibrated().branch(tmp_path), {"tail": platform["tail"]})
     with pytest.raises(StageError) as caught:
-        compiled(road, {"platform": platform, "options": {"max_l2m_size": size}})
+        compiled(road, {"platform": platform, "options": {"max_l2m_bytes": size}})
     assert "L2M" in caught.value.faults[0].what
 
 

@@ -30,6 +30,7 @@ LANE_SPELLINGS: Mapping[str, Lane] = {
     "fp16_a8w8": "fp16_a8w8",
     "fp16_w8a8": "fp16_a8w8",
 }
+BASELINE_COSINE = 0.9999  # as near as the optimised model must be to the original one
 BOUNDARIES: tuple[Boundary, ...] = ("optimized", "calibrated", "ptq", "quantized")
 
 
@@ -48,7 +49,7 @@ class ModelSource:
     path: Path
     inputs: Mapping[str, ModelInput] = field(default_factory=dict)
     baseline: Path | None = None
-    baseline_cosine: float = 0.9999
+    baseline_cosine: float = BASELINE_COSINE
     export_command: str = ""
 
 

@@ -56,7 +56,7 @@ class PlatformFacts:
             ),
             tail=facts["tail"],
             max_l2m_bytes=facts.get("max_l2m_bytes"),
-            requested_l2m_bytes=options.get("max_l2m_size"),
+            requested_l2m_bytes=options.get("max_l2m_bytes"),
         )
 
     def identity_json(self) -> dict[str, str]:

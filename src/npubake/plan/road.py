@@ -1,7 +1,6 @@
-"""(target, its data) -> the DAG of tasks. Pure: reads no file, runs nothing; no numpy, no onnx.
+"""Plan room: subjects -> the DAG of tasks. Pure: reads no file, runs nothing; no numpy, no onnx.
 
-A parameter reaches a task only if its stage reads it, and only if it differs from its default: that is what lets
-targets share work, and lets a change redo no more than it must. Names of recipes and targets reach file names alone.
+Names of recipes and targets reach file names alone, so that targets share work.
 """
 
 from __future__ import annotations
@@ -13,37 +12,15 @@ from typing import Any
 
 from npubake.pipeline.graph import plan as arrange
 from npubake.pipeline.task import Input, Literal, Output, Publish, SourceFile, Task, task_id
+from npubake.plan import parameters
+from npubake.plan.subject import FAST_EXAMPLES, Subject
 from npubake.recipe.data import Listing
-from npubake.recipe.presets import Preprocessing
-from npubake.recipe.recipe import BOUNDARIES, DEFAULT_GATES, Gate, RangeChoice, RuntimeInput
-from npubake.recipe.targets import Target
+from npubake.recipe.recipe import BOUNDARIES
 from npubake.stages import STAGES
 
 MEASURED_EXAMPLES = 16  # of the validation set, for tensor comparisons; the product metric sees all of it
 VERIFIED_EXAMPLES = 4  # of the calibration set: what verify runs is bit-exact, so that a few show it
-FAST_EXAMPLES = 8  # of either set, in a --fast trial
 CHECKED_FIRST = ("import", "optimize", "check")
-_PLATFORM_FACTS = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is planned: a target, its preprocessing as the lock has it, and its data by names and digests.
-
-    validation: None where the recipe states no metric; then the calibration set serves the tensor measures.
-    """
-
-    target: Target
-    preprocessing: Preprocessing
-    calibration: Listing
-    validation: Listing | None = None
-    labels: tuple[Path, ...] = ()
-    fast: bool = False
-
-    @property
-    def name(self) -> str:
-        """The target's name, which is also its folder's below ``build/``."""
-        return f"{self.target.name}-fast" if self.fast else self.target.name
 
 
 def plan(subjects: Sequence[Subject], root: Path) -> tuple[Task, ...]:
@@ -73,12 +50,11 @@ class _Road:
 
     def _float_half(self) -> None:
         subject, recipe = self.subject, self.subject.target.recipe
-        inputs = {name: {"shape": list(entry.shape)} for name, entry in recipe.model.inputs.items() if entry.shape}
         baseline = [self._file(recipe.model.baseline)] if recipe.model.baseline else []
         self._add(
             "import",
             {"model": [self._file(recipe.model.path)], "baseline": baseline},
-            _stated(inputs=inputs, baseline_cosine=(recipe.model.baseline_cosine, 0.9999)),
+            parameters.of_import(subject),
             {"model": f"{recipe.name}_original_float_model.onnx"},
         )
         self._add(
@@ -91,9 +67,9 @@ class _Road:
         if subject.validation is not None:
             listings["validation"] = self._listing("validation", subject.validation)
         graph = self._from("optimize", "graph")
-        self._add("check", {"graph": graph, **listings}, _check_params(subject), {"report": "check.json"})
+        self._add("check", {"graph": graph, **listings}, parameters.of_check(subject), {"report": "check.json"})
         count = FAST_EXAMPLES if subject.fast else recipe.calibration.samples
-        common = _samples_params(subject)
+        common = parameters.of_samples(subject)
         self._add("samples", {**self._data("calibration"), "graph": graph}, {**common, "count": count}, {})
         if subject.validation is not None:
             limit = {"count": FAST_EXAMPLES} if subject.fast else {}
@@ -105,25 +81,25 @@ class _Road:
         self._add(
             "calibrate",
             {**self._optimised(), "statistics": self._from("observe", "statistics")},
-            _calibrate_params(self.subject),
+            parameters.of_calibrate(self.subject),
             {
                 "model": f"{name}_calibrated_model.onnx",
                 "parameters": f"{name}_parameters.json",
                 "record": "calibrate.json",
             },
         )
-        graph, parameters = self._from("optimize", "graph"), self._from("calibrate", "parameters")
+        graph, chosen = self._from("optimize", "graph"), self._from("calibrate", "parameters")
         self._add(
             "ptq",
-            {"model": self._from("calibrate", "model"), "graph": graph, "parameters": parameters},
+            {"model": self._from("calibrate", "model"), "graph": graph, "parameters": chosen},
             {},
             {"model": f"{name}_ptq_model.onnx", "record": "ptq.json"},
         )
-        params = _quantize_params(self.subject)
+        params = parameters.of_quantize(self.subject)
         files = {"model": f"{name}_quantized_model.onnx", "record": "quantize.json"}
         if "remove" in params or "tail" in params:
             files["removed"] = f"{name}_quantized_removed_model.onnx"
-        self._add("quantize", {**self._optimised(), "parameters": parameters}, params, files)
+        self._add("quantize", {**self._optimised(), "parameters": chosen}, params, files)
 
     def _measures(self) -> list[str]:
         """Measures and gates of every boundary; the ids of the gates."""
@@ -154,7 +130,7 @@ class _Road:
             files = {"figures": f"figures/{boundary}.json"}
             inputs = {**boundaries[boundary], "samples": samples}
             measure = self._add("measure", inputs, params, files, role=f"measure {boundary}")
-            thresholds = _thresholds(self.subject.target.recipe.gates.get(boundary, DEFAULT_GATES[boundary]))
+            thresholds = parameters.thresholds(self.subject.target.recipe.gates[boundary])
             if thresholds:
                 gates.append(self._gate(boundary, thresholds, [Output(task=measure, port="figures")]))
         return [*gates, *self._product(samples)]
@@ -187,22 +163,10 @@ class _Road:
         return self._add("gate", {"figures": figures}, params, files, role=f"gate {boundary}")
 
     def _deployable(self, gates: list[str]) -> None:
-        name, target = self.subject.name, self.subject.target
-        facts = {"name": target.platform.name, **target.platform.values(*_PLATFORM_FACTS)}
-        options, sdk = target.options, target.options.sdk
-        params = _stated(
-            platform=facts,
-            options=_stated(
-                max_l2m_size=options.max_l2m_bytes,
-                input_no_padding=(options.input_no_padding, False),
-                output_no_padding=(options.output_no_padding, False),
-                core_num=(options.core_num, 1),
-            ),
-            sdk=_stated(bsp=sdk.bsp, runtime_package=sdk.runtime),
-        )
+        name = self.subject.name
         quantised = {port: self._from("quantize", port) for port in ("model", "removed", "record")}
         files = {"deployable": f"{name}.npub", "contract": "contract.json"}
-        self._add("compile", quantised, params, files, after=gates)
+        self._add("compile", quantised, parameters.of_compile(self.subject), files, after=gates)
         inputs = {
             "deployable": self._from("compile", "deployable"),
             "model": self._from("quantize", "model"),
@@ -262,95 +226,3 @@ class _Road:
 
     def _file(self, path: Path) -> SourceFile:
         return SourceFile(path=str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path))
-
-
-def _stated(**values: Any) -> dict[str, Any]:
-    """The values that say something: None, empty ones, and ``(value, default)`` pairs at their default are left out."""
-    pairs = {name: value if isinstance(value, tuple) else (value, None) for name, value in values.items()}
-    return {name: value for name, (value, default) in pairs.items() if value != default and value not in (None, {}, "")}
-
-
-def _thresholds(gate: Gate) -> dict[str, float]:
-    return {name: value for name in ("cosine", "sqnr_db") if (value := getattr(gate, name)) is not None}
-
-
-def _samples_params(subject: Subject) -> dict[str, Any]:
-    recipe = subject.target.recipe
-    return _stated(
-        preset=subject.preprocessing.expanded(),
-        inputs={
-            name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items() if entry.layout != "NCHW"
-        },
-        purpose=(recipe.calibration.purpose, "release"),
-        letterboxed=recipe.calibration.letterboxed,
-    )
-
-
-def _overrides(subject: Subject) -> list[dict[str, Any]]:
-    return [override.as_params() for override in subject.target.recipe.layer_overrides]
-
-
-def _runtime(subject: Subject) -> dict[str, RuntimeInput]:
-    return {name: entry for name, entry in subject.target.runtime_inputs.items() if entry.type != "featuremap"}
-
-
-def _calibrate_params(subject: Subject) -> dict[str, Any]:
-    config, default = subject.target.recipe.quant_config, RangeChoice()
-    names = ("method", "percentile", "asymmetric")
-    chosen = {name: (getattr(config.calibration, name), getattr(default, name)) for name in names}
-    span = subject.preprocessing.input_range()
-    channels = {"gray": 1, None: None}.get(subject.preprocessing.channels, 3)
-    return _stated(
-        lane=subject.target.lane.value,
-        calibration=_stated(**chosen),
-        weights=_stated(granularity=(config.granularity, "per_channel")),
-        layer_overrides=_overrides(subject) or None,
-        image_inputs={"range": list(span), "channels": channels, "layout": subject.preprocessing.layout}
-        if span
-        else None,
-    )
-
-
-def _quantize_params(subject: Subject) -> dict[str, Any]:
-    preset = subject.preprocessing
-    linear = _stated(
-        channels=(preset.channels, "rgb"),
-        mean=None if preset.mean is None else list(preset.mean),
-        std=None if preset.std is None else list(preset.std),
-    )
-    if preset.divide_by != 255:
-        linear["divide_by"] = preset.divide_by
-    runtime = {
-        name: {"type": entry.type, **_stated(range=(entry.range, "full")), **linear}
-        for name, entry in _runtime(subject).items()
-    }
-    return _stated(
-        tail=(subject.target.platform.tail.value, "float32"),
-        runtime_input=runtime,
-        remove=_removed(subject),
-    )
-
-
-def _check_params(subject: Subject) -> dict[str, Any]:
-    """What ``check`` reads of the recipe and of the platform (``stages/check.py``)."""
-    recipe, target = subject.target.recipe, subject.target
-    options = target.options
-    return _stated(
-        lane=target.lane.value,
-        platform={"name": target.platform.name, **target.platform.values("precisions", "max_l2m_bytes")},
-        options=_stated(max_l2m_bytes=options.max_l2m_bytes, output_no_padding=(options.output_no_padding, False)),
-        inputs={name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items()},
-        runtime_input={
-            name: _stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
-        },
-        layer_overrides=_overrides(subject) or None,
-        remove=_removed(subject),
-        metric={"name": recipe.metric.name} if recipe.metric else None,
-        min_samples=FAST_EXAMPLES if subject.fast else recipe.calibration.samples,
-        purpose=(recipe.calibration.purpose, "release"),
-    )
-
-
-def _removed(subject: Subject) -> dict[str, Any]:
-    remove = subject.target.recipe.remove
-    return _stated(inputs=list(remove.inputs) or None, outputs=list(remove.outputs) or None)

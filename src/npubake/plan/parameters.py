@@ -1,0 +1,134 @@
+"""Plan room: what each stage reads of a recipe, a preset and a platform, as JSON (docs/architecture.md). Pure.
+
+A parameter reaches a task only if its stage reads it, and only if it differs from its default: that is what lets
+targets share work, and lets a change redo no more than it must.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npubake.plan.subject import FAST_EXAMPLES, Subject
+from npubake.recipe.recipe import BASELINE_COSINE, Gate, RangeChoice, RuntimeInput
+
+_PLATFORM_FACTS = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
+
+
+def of_import(subject: Subject) -> dict[str, Any]:
+    """Of ``import``."""
+    model = subject.target.recipe.model
+    return stated(
+        inputs={name: {"shape": list(entry.shape)} for name, entry in model.inputs.items() if entry.shape},
+        baseline_cosine=(model.baseline_cosine, BASELINE_COSINE),
+    )
+
+
+def of_check(subject: Subject) -> dict[str, Any]:
+    """Of ``check`` (``stages/check.py`` says what each is)."""
+    recipe, target = subject.target.recipe, subject.target
+    options = target.options
+    return stated(
+        lane=target.lane.value,
+        platform={"name": target.platform.name, **target.platform.values("precisions", "max_l2m_bytes")},
+        options=stated(max_l2m_bytes=options.max_l2m_bytes, output_no_padding=(options.output_no_padding, False)),
+        inputs={name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items()},
+        runtime_input={
+            name: stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
+        },
+        layer_overrides=_overrides(subject) or None,
+        remove=_removed(subject),
+        metric={"name": recipe.metric.name} if recipe.metric else None,
+        min_samples=FAST_EXAMPLES if subject.fast else recipe.calibration.samples,
+        purpose=(recipe.calibration.purpose, "release"),
+    )
+
+
+def of_samples(subject: Subject) -> dict[str, Any]:
+    """Of ``samples`` and ``measure_inputs``; how many examples is the caller's."""
+    recipe = subject.target.recipe
+    return stated(
+        preset=subject.preprocessing.expanded(),
+        inputs={
+            name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items() if entry.layout != "NCHW"
+        },
+        purpose=(recipe.calibration.purpose, "release"),
+        letterboxed=recipe.calibration.letterboxed,
+    )
+
+
+def of_calibrate(subject: Subject) -> dict[str, Any]:
+    """Of ``calibrate``."""
+    config, default = subject.target.recipe.quant_config, RangeChoice()
+    names = ("method", "percentile", "asymmetric")
+    chosen = {name: (getattr(config.calibration, name), getattr(default, name)) for name in names}
+    span = subject.preprocessing.input_range()
+    channels = {"gray": 1, None: None}.get(subject.preprocessing.channels, 3)
+    return stated(
+        lane=subject.target.lane.value,
+        calibration=stated(**chosen),
+        weights=stated(granularity=(config.granularity, "per_channel")),
+        layer_overrides=_overrides(subject) or None,
+        image_inputs={"range": list(span), "channels": channels, "layout": subject.preprocessing.layout}
+        if span
+        else None,
+    )
+
+
+def of_quantize(subject: Subject) -> dict[str, Any]:
+    """Of ``quantize``."""
+    preset = subject.preprocessing
+    linear = stated(
+        channels=(preset.channels, "rgb"),
+        mean=None if preset.mean is None else list(preset.mean),
+        std=None if preset.std is None else list(preset.std),
+    )
+    if preset.divide_by != 255:
+        linear["divide_by"] = preset.divide_by
+    runtime = {
+        name: {"type": entry.type, **stated(range=(entry.range, "full")), **linear}
+        for name, entry in _runtime(subject).items()
+    }
+    return stated(
+        tail=(subject.target.platform.tail.value, "float32"),
+        runtime_input=runtime,
+        remove=_removed(subject),
+    )
+
+
+def of_compile(subject: Subject) -> dict[str, Any]:
+    """Of ``compile``."""
+    platform, options = subject.target.platform, subject.target.options
+    return stated(
+        platform={"name": platform.name, **platform.values(*_PLATFORM_FACTS)},
+        options=stated(
+            max_l2m_bytes=options.max_l2m_bytes,
+            input_no_padding=(options.input_no_padding, False),
+            output_no_padding=(options.output_no_padding, False),
+            core_num=(options.core_num, 1),
+        ),
+        sdk=stated(bsp=options.sdk.bsp, runtime_package=options.sdk.runtime),
+    )
+
+
+def stated(**values: Any) -> dict[str, Any]:
+    """The values that say something: None, empty ones, and ``(value, default)`` pairs at their default are left out."""
+    pairs = {name: value if isinstance(value, tuple) else (value, None) for name, value in values.items()}
+    return {name: value for name, (value, default) in pairs.items() if value != default and value not in (None, {}, "")}
+
+
+def thresholds(gate: Gate) -> dict[str, float]:
+    """The figures that the gate judges."""
+    return {name: value for name in ("cosine", "sqnr_db") if (value := getattr(gate, name)) is not None}
+
+
+def _overrides(subject: Subject) -> list[dict[str, Any]]:
+    return [override.as_params() for override in subject.target.recipe.layer_overrides]
+
+
+def _runtime(subject: Subject) -> dict[str, RuntimeInput]:
+    return {name: entry for name, entry in subject.target.runtime_inputs.items() if entry.type != "featuremap"}
+
+
+def _removed(subject: Subject) -> dict[str, Any]:
+    remove = subject.target.recipe.remove
+    return stated(inputs=list(remove.inputs) or None, outputs=list(remove.outputs) or None)

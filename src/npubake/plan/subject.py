@@ -1,0 +1,32 @@
+"""Plan room: what is planned, one target with its data. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from npubake.recipe.data import Listing
+from npubake.recipe.presets import Preprocessing
+from npubake.recipe.targets import Target
+
+FAST_EXAMPLES = 8  # of the calibration and of the validation set, in a --fast trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is planned: a target, its preprocessing as the lock has it, and its data by names and digests.
+
+    validation: None where the recipe states no metric; then the calibration set serves the tensor measures.
+    """
+
+    target: Target
+    preprocessing: Preprocessing
+    calibration: Listing
+    validation: Listing | None = None
+    labels: tuple[Path, ...] = ()
+    fast: bool = False
+
+    @property
+    def name(self) -> str:
+        """The target's name, which is also its folder's below ``build/``."""
+        return f"{self.target.name}-fast" if self.fast else self.target.name

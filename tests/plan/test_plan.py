@@ -1,0 +1,87 @@
+"""The plan, made from a recipe on paper: what each stage reads, what targets share, what comes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npubake.pipeline.task import Task
+from npubake.plan import parameters
+from npubake.plan.road import plan
+from npubake.plan.subject import Subject
+from npubake.platforms import load_platforms
+from npubake.recipe.data import ListedFile, Listing
+from npubake.recipe.loader import load_recipe
+from npubake.recipe.targets import targets
+from tests.recipe.writing import write
+
+RECIPE = """\
+version: 1
+model: {path: model.onnx}
+preset: yolo_640
+calibration: {data: pictures}
+"""
+PLATFORMS = load_platforms(Path(__file__).parents[2])
+
+
+def subjects(folder: Path, text: str = RECIPE, name: str = "r.yaml", platforms: str = "[j6e, j6p]") -> list[Subject]:
+    recipe = load_recipe(write(folder, name, f"{text}platforms: {platforms}\n"))
+    file = ListedFile(name="a.png", digest="0" * 64, path=folder / "a.png")
+    listing = Listing(kind="images", examples=({"": "a.png"},), files=(file,))
+    return [
+        Subject(target=target, preprocessing=recipe.preprocessing, calibration=listing)
+        for target in targets(recipe, PLATFORMS)
+    ]
+
+
+def ids(tasks: tuple[Task, ...], stage: str) -> set[str]:
+    return {task.id for task in tasks if task.stage.name == stage}
+
+
+def test_what_is_at_its_default_is_left_out(tmp_path: Path) -> None:
+    (subject,) = subjects(tmp_path, platforms="[generic]")
+    assert parameters.of_import(subject) == {}
+    assert parameters.of_samples(subject).keys() == {"preset"}
+    assert parameters.of_calibrate(subject).keys() == {"lane", "image_inputs"}
+    assert parameters.of_quantize(subject) == {}
+    assert parameters.of_compile(subject).keys() == {"platform"}
+
+
+@pytest.mark.parametrize(
+    ("line", "stage", "changed"),
+    [
+        ("model: {path: model.onnx, baseline_cosine: 0.999}", "import", {"baseline_cosine": 0.999}),
+        ("quant_config: {calibration: {asymmetric: false}}", "calibrate", {"calibration": {"asymmetric": False}}),
+        ("remove: {outputs: [Dequantize]}", "quantize", {"remove": {"outputs": ["Dequantize"]}}),
+        ("platform_options: {generic: {output_no_padding: true}}", "compile", {"options": {"output_no_padding": True}}),
+    ],
+)
+def test_a_choice_reaches_the_stage_that_reads_it(
+    tmp_path: Path, line: str, stage: str, changed: dict[str, Any]
+) -> None:
+    key = line.partition(":")[0]
+    text = "".join(kept + "\n" for kept in RECIPE.splitlines() if not kept.startswith(f"{key}:")) + line + "\n"
+    (before,), (after,) = subjects(tmp_path, platforms="[generic]"), subjects(tmp_path, text, platforms="[generic]")
+    found = getattr(parameters, f"of_{stage}")
+    assert found(after) == {**found(before), **changed}
+
+
+def test_platforms_share_all_that_reads_no_platform(tmp_path: Path) -> None:
+    tasks = plan(subjects(tmp_path), tmp_path)
+    for stage in ("import", "optimize", "samples", "observe"):
+        assert len(ids(tasks, stage)) == 1, stage
+    for stage in ("check", "calibrate", "quantize", "compile", "package"):
+        assert len(ids(tasks, stage)) == 2, stage
+
+
+def test_names_reach_no_task(tmp_path: Path) -> None:
+    one = plan(subjects(tmp_path, name="one.yaml"), tmp_path)
+    other = plan(subjects(tmp_path, name="other.yaml"), tmp_path)
+    assert [task.id for task in one] == [task.id for task in other]
+
+
+def test_every_check_comes_before_any_inference(tmp_path: Path) -> None:
+    stages = [task.stage.name for task in plan(subjects(tmp_path), tmp_path)]
+    assert set(stages[:4]) == {"import", "optimize", "check"}
