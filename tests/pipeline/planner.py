@@ -21,7 +21,7 @@ class Planner:
 
     variables: Sequence[str] = ("recipe", "sleep")
 
-    def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned:
+    def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned | str:
         """Plan the chains."""
         known = sorted(path.stem for path in (root / "texts").iterdir())
         names = variables["recipe"].split(",") if "recipe" in variables else known
@@ -31,7 +31,7 @@ class Planner:
         request = {"targets": names}
         if build and (summary := settled.check(root, request)) is not None:
             heavy = sorted({"networkx", "numpy", "onnx", "yaml", "jsonschema"} & sys.modules.keys())
-            return Planned(project=Project(root), settled=f"settled {summary['count']} {heavy}")
+            return f"settled {summary['count']} {heavy}"
         seen = settled.Seen()
         seen.add(root / "texts")
         params = {"sleep": float(variables["sleep"])} if "sleep" in variables else {}

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from typing import TYPE_CHECKING
+
 from npubake.build import at_rest, finish
-from npubake.cli.progress import listener
 from npubake.pipeline.doit_loader import Planned
-from npubake.pipeline.project import Project
-from npubake.pipeline.runrecord import RunRecord
 from npubake.report.tables import build_text
 from npubake.request import Outcome, Request
+
+if TYPE_CHECKING:
+    from npubake.pipeline.runrecord import RunRecord
 
 
 class DoitDoor:
@@ -19,17 +21,18 @@ class DoitDoor:
 
     variables = ("recipe", "toolchain")
 
-    def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned:
-        """The plan of ``recipe=`` (of all recipes without it); ``settled`` where there is nothing to do."""
+    def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned | str:
+        """The plan of ``recipe=`` (of all recipes without it); the last summary where there is nothing to do."""
         names = tuple(name.strip() for name in variables["recipe"].split(",")) if "recipe" in variables else ()
         request = Request(names=names, toolchain=variables.get("toolchain"))
         settled = at_rest(root, request) if build else None
         if settled is not None:
-            return Planned(project=Project(root), settled=build_text(settled.summary))
+            return build_text(settled.summary)
         return _planned(root, request, write_lock=build)
 
 
 def _planned(root: Path, request: Request, *, write_lock: bool) -> Planned:
+    from npubake.cli.progress import listener
     from npubake.preparation import prepare
 
     prepared = prepare(root, request, write_lock=write_lock)

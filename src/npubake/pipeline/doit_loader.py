@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from doit import doit_cmd
 from doit.cmd_base import TaskLoader2
@@ -21,11 +21,13 @@ from doit.task import dict_to_task
 
 from npubake.errors import BuildError, Fault, UsageError
 from npubake.nearest import nearest
-from npubake.pipeline.project import Project
-from npubake.pipeline.runrecord import Listener, RunRecord, Silence
-from npubake.pipeline.scheduler import NothingDB, doit_tasks
-from npubake.pipeline.session import Session
-from npubake.pipeline.task import Task
+from npubake.pipeline.nothing_db import NothingDB
+
+if TYPE_CHECKING:  # a build with nothing to do needs none of them
+    from npubake.pipeline.project import Project
+    from npubake.pipeline.runrecord import Listener, RunRecord
+    from npubake.pipeline.session import Session
+    from npubake.pipeline.task import Task
 
 __all__ = ["NothingDB", "Planned", "Planner", "RecipeLoader"]
 
@@ -37,8 +39,8 @@ _INTERRUPTED = 130  # the shell's code for SIGINT
 class Planned:
     """A planner's answer: tasks in topological order, with what to do and say about them.
 
-    settled: text to print where nothing is to be done (tasks are then not looked at). finish: called once with what was
-    done; writes manifests, returns the text to print. listener: shown the build as it goes.
+    finish: called once with what was done; writes manifests, returns the text to print. listener: shown the build as it
+    goes, or None.
     """
 
     project: Project
@@ -46,7 +48,6 @@ class Planned:
     finish: Callable[[RunRecord], str] = lambda _: ""
     listener: Listener | None = None
     threads: int = 1
-    settled: str | None = None
 
 
 class Planner(Protocol):
@@ -56,8 +57,9 @@ class Planner(Protocol):
     def variables(self) -> Sequence[str]:
         """The names that the command line may set."""
 
-    def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned:
-        """Plan for the project at ``root``. build: the whole request is to be built, so ``settled`` may answer.
+    def __call__(self, root: Path, variables: Mapping[str, str], *, build: bool) -> Planned | str:
+        """Plan for the project at ``root``; the text to print where nothing is to be done, which only a request that is
+        built whole (``build``) may be answered with.
 
         Raises BuildError, such as UsageError for a recipe that does not exist.
         """
@@ -102,12 +104,12 @@ class RecipeLoader(TaskLoader2):  # type: ignore[misc]
         _check_variables(variables, planner.variables)
         build = bool(cmd.execute_tasks) and set(pos_args) <= {"build"}
         planned = planner(Path.cwd(), variables, build=build)
-        if planned.settled is not None:
-            self._reporter.settle(planned.settled)
+        if isinstance(planned, str):
+            self._reporter.settle(planned)
             return [_group("build", [], "nothing to do")]
-        session = Session(
-            planned.project, planned.tasks, threads=planned.threads, listener=planned.listener or Silence()
-        )
+        from npubake.pipeline.session import Session
+
+        session = Session(planned.project, planned.tasks, threads=planned.threads, listener=planned.listener)
         if cmd.execute_tasks:
             self._reporter.begin(session, planned.finish)
         return _all_tasks(session, self._reporter.bugs)
@@ -164,6 +166,8 @@ class SessionReporter(ZeroReporter):  # type: ignore[misc]
 
 
 def _all_tasks(session: Session, bugs: list[Exception]) -> list[DoitTask]:
+    from npubake.pipeline.scheduler import doit_tasks
+
     tasks = doit_tasks(session, bugs, group="build", show=lambda path: _shown(session, path))
     targets = list(dict.fromkeys(target for task in session.tasks for target in task.targets))
     for target in targets:

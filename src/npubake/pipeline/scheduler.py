@@ -7,7 +7,7 @@ and every question about freshness goes to the session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from doit.control import TaskControl
 from doit.dependency import Dependency, JSONCodec, MD5Checker
@@ -17,43 +17,11 @@ from doit.task import Stream, dict_to_task
 from doit.task import Task as DoitTask
 
 from npubake.errors import Fault, UsageError
+from npubake.pipeline.nothing_db import NothingDB
 from npubake.pipeline.project import Project
 from npubake.pipeline.runrecord import Listener, RunRecord
 from npubake.pipeline.session import Session
 from npubake.pipeline.task import Task
-
-
-class NothingDB:
-    """A doit backend that keeps nothing beyond the process: no file, no lock, nothing to be stale or corrupt."""
-
-    desc: ClassVar[str] = "stores nothing: npubake's store knows what is fresh"
-
-    def __init__(self, name: str, codec: object, *, module_name: str | None = None) -> None:  # noqa: ARG002 - doit's
-        self.name = name
-        self._values: dict[str, dict[str, Any]] = {}
-
-    def dump(self) -> None:
-        """Write nothing."""
-
-    def set(self, task_id: str, dependency: str, value: Any) -> None:
-        """Remember for this process."""
-        self._values.setdefault(task_id, {})[dependency] = value
-
-    def get(self, task_id: str, dependency: str) -> Any:
-        """What this process remembers, or None."""
-        return self._values.get(task_id, {}).get(dependency)
-
-    def in_(self, task_id: str) -> bool:
-        """Whether this process remembers the task."""
-        return task_id in self._values
-
-    def remove(self, task_id: str) -> None:
-        """Forget a task."""
-        self._values.pop(task_id, None)
-
-    def remove_all(self) -> None:
-        """Forget all."""
-        self._values.clear()
 
 
 class IsCurrent:
