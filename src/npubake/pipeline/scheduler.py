@@ -7,7 +7,6 @@ and every question about freshness goes to the session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from doit.control import TaskControl
 from doit.dependency import Dependency, JSONCodec, MD5Checker
