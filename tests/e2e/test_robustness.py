@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,38 @@ def test_killed_at_random_moments_it_goes_on_without_a_flag(built_once: Workspac
     assert workspace.bundle() == reference
 
 
+def test_killed_at_every_write_point_of_a_real_build(built: Workspace, tmp_path: Path) -> None:
+    """Three stages have to run; each name of a write point is killed at where it is last reached."""
+    built.edit("platform: generic", "platform: generic\nplatform_options: {generic: {sdk: {bsp: '2.0'}}}")
+    whole = built.copy(tmp_path / "whole")
+    trace = tmp_path / "trace"
+    stages = whole.build("small", NPUBAKE_FAILPOINT_TRACE=str(trace)).ran()
+    assert stages == ["compile", "package", "verify"]
+    names = trace.read_text().split()
+    written = ("blob", "record", "publish", "last", "manifest", "settled")
+    assert set(names) >= {f"{what}.named" for what in written}
+    for name in dict.fromkeys(names):
+        victim = built.copy(tmp_path / name)
+        before = _records(victim)
+        point, traced = f"{name}:{names.count(name)}", str(tmp_path / f"{name}.trace")
+        killed = victim.run("build", "small", NPUBAKE_FAILPOINT=point, NPUBAKE_FAILPOINT_TRACE=traced)
+        assert killed.code == -signal.SIGKILL, name
+        finished = _records(victim) - before
+        assert len(victim.build().ran()) == len(stages) - len(finished), name
+        assert victim.bundle() == whole.bundle(), name
+        assert _reproducible(victim) == _reproducible(whole), name
+        assert victim.build().ran() == [], name
+        assert not list((victim.root / "build").rglob(".*.part")), name
+
+
+def _records(workspace: Workspace) -> set[str]:
+    return {path.name for path in (workspace.root / ".npubake" / "store" / "ac").rglob("*.json")}
+
+
+def _reproducible(workspace: Workspace) -> Any:
+    return json.loads((workspace.root / "build" / "small" / "manifest.json").read_text())["reproducible"]
+
+
 def test_two_builds_at_once_share_the_work(fresh: Workspace) -> None:
     processes = [
         subprocess.Popen(
@@ -55,8 +89,6 @@ def test_two_builds_at_once_share_the_work(fresh: Workspace) -> None:
         for _ in range(2)
     ]
     finished = [(process, *process.communicate(timeout=300)) for process in processes]
-    import json
-
     assert [process.returncode for process, _, _ in finished] == [0, 0], [err for _, _, err in finished]
     ran = [task["key"] for _, out, _ in finished for task in json.loads(out)["tasks"] if task["outcome"] == "ran"]
     assert len(ran) == len(set(ran)), "a task ran twice"
@@ -113,6 +145,7 @@ def test_the_same_bytes_in_another_environment(built_once: Workspace, tmp_path: 
         if name.endswith(".onnx"):
             mine, theirs = (w.root / "build" / "small" / name for w in (built_once, other))
             assert mine.read_bytes() == theirs.read_bytes(), name
+    assert _reproducible(other) == _reproducible(built_once)
 
 
 def test_a_failing_gate_leaves_the_last_good_bundle(built: Workspace) -> None:
