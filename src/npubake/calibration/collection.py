@@ -92,8 +92,13 @@ class _Collector:
         if len(sizes) > 1:
             where = _Unit(files=example, item=None).where
             sizes_text = ", ".join(sorted("one" if size is None else str(size) for size in sizes))
-            self.faults.add(Fault(what=f"its arrays hold different numbers of examples: {sizes_text}", where=where,
-                                  hint="each example needs all inputs, taken from the same moment"))  # fmt: skip
+            self.faults.add(
+                Fault(
+                    what=f"its arrays hold different numbers of examples: {sizes_text}",
+                    where=where,
+                    hint="each example needs all inputs, taken from the same moment",
+                )
+            )
             return 0
         return sizes.pop() if sizes else None
 
@@ -125,8 +130,13 @@ class _Collector:
                 sources[target] = source
         missing = [name for name in self.slots if name not in sources]
         if missing and len(self.faults.faults) == before:
-            self.faults.add(Fault(what=f"nothing for the input {', '.join(map(repr, missing))}", where=unit.where,
-                                  hint="one example holds all inputs: a JSON list names a file for each"))  # fmt: skip
+            self.faults.add(
+                Fault(
+                    what=f"nothing for the input {', '.join(map(repr, missing))}",
+                    where=unit.where,
+                    hint="one example holds all inputs: a JSON list names a file for each",
+                )
+            )
         if len(self.faults.faults) != before:
             return None
         return Example(stored=stored, geometry=geometry, sources=sources)
@@ -152,8 +162,13 @@ class _Collector:
     def _decoded(self, key: str, name: str) -> dict[str, NDArray[Any]]:
         takers = [slot for slot in self.slots.values() if slot.preset and key in ("", slot.name)]
         if len(takers) != 1 or takers[0].preset is None:
-            raise RecipeError(Fault(what="an image where the preset takes prepared tensors", where=name,
-                                    hint="choose a preset that decodes images, or give npy files"))  # fmt: skip
+            raise RecipeError(
+                Fault(
+                    what="an image where the preset takes prepared tensors",
+                    where=name,
+                    hint="choose a preset that decodes images, or give npy files",
+                )
+            )
         pixels = images.decode_image(self.files.bytes(name), name=name, channels=takers[0].preset.channels)
         return {takers[0].name: pixels}
 
@@ -185,8 +200,11 @@ def collect(
     if not files.examples:
         if request.smoke:
             return random_set(slots, request, output)
-        raise RecipeError(Fault(what="the data set holds no example",
-                                hint="give representative data; random data needs purpose: smoke"))  # fmt: skip
+        raise RecipeError(
+            Fault(
+                what="the data set holds no example", hint="give representative data; random data needs purpose: smoke"
+            )
+        )
     faults = FaultList()
     collector = _Collector(slots, files, faults, _census(slots))
     units = _evenly(list(collector.units(files.examples)), request.count, faults)
@@ -210,8 +228,9 @@ def _evenly(units: list[_Unit], count: int | None, faults: FaultList) -> list[_U
     if count is None:
         return units
     if units and len(units) < count:
-        faults.add(Fault(what=f"{len(units)} examples where {count} are asked for",
-                         hint="add data, or ask for fewer samples"))  # fmt: skip
+        faults.add(
+            Fault(what=f"{len(units)} examples where {count} are asked for", hint="add data, or ask for fewer samples")
+        )
         return units
     return [units[index * len(units) // count] for index in range(count)]
 

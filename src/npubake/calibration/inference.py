@@ -45,9 +45,12 @@ class TensorSession:
             return {}
         try:
             values = self._session.run(list(self.tensors), dict(feeds))
-        except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
-                onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,
-                onnxruntime.capi.onnxruntime_pybind11_state.Fail, ValueError) as error:  # fmt: skip
+        except (
+            onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
+            onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,
+            onnxruntime.capi.onnxruntime_pybind11_state.Fail,
+            ValueError,
+        ) as error:
             raise StageError(Fault(what=f"the model cannot run on this example: {error}")) from error
         return dict(zip(self.tensors, (np.asarray(value) for value in values), strict=True))
 
@@ -77,8 +80,10 @@ def _session(model: Any, path: Path, threads: int) -> Session:
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except (onnxruntime.capi.onnxruntime_pybind11_state.Fail,
-            onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph,
-            onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented,
-            onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException) as error:  # fmt: skip
+    except (
+        onnxruntime.capi.onnxruntime_pybind11_state.Fail,
+        onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph,
+        onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented,
+        onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,
+    ) as error:
         raise StageError(Fault(what=f"ONNX Runtime cannot load the model: {error}", where=path.name)) from error

@@ -71,9 +71,13 @@ def make_slots(graph: GraphSummary, request: Request) -> dict[str, Slot]:
         slots[name] = Slot(name=name, form=form, preset=preset)
     if request.preset["decode"] and not any(slot.preset for slot in slots.values()):
         shapes = ", ".join(f"{name} {graph.tensors[name].shape}" for name in graph.inputs)
-        raise RecipeError(Fault(what=f"the preset {request.preset['name']} decodes {request.preset['channels']} images "
-                                     f"as {request.preset['layout']}, and no input of the model takes them: {shapes}",
-                                hint="choose another preset, or state the input's layout"))  # fmt: skip
+        raise RecipeError(
+            Fault(
+                what=f"the preset {request.preset['name']} decodes {request.preset['channels']} images "
+                f"as {request.preset['layout']}, and no input of the model takes them: {shapes}",
+                hint="choose another preset, or state the input's layout",
+            )
+        )
     return slots
 
 
@@ -86,9 +90,12 @@ def frame_fault(slot: Slot, source: tuple[int, int], where: str) -> Fault | None
     frame = slot.preset.geometry(source).frame
     if frame == due:
         return None
-    return Fault(what=f"the preset {slot.preset.name} makes {frame[1]}x{frame[0]} of this image, the model's input "
-                      f"{slot.name!r} needs {due[1]}x{due[0]}", where=where,
-                 hint="choose the preset of the model's size, or images of that size")  # fmt: skip
+    return Fault(
+        what=f"the preset {slot.preset.name} makes {frame[1]}x{frame[0]} of this image, the model's input "
+        f"{slot.name!r} needs {due[1]}x{due[0]}",
+        where=where,
+        hint="choose the preset of the model's size, or images of that size",
+    )
 
 
 def random_value(generator: np.random.Generator, slot: Slot) -> NDArray[Any]:

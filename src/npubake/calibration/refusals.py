@@ -37,25 +37,43 @@ class FaultList:
 def check_pixels(value: NDArray[Any], channels: int, *, where: str, name: str) -> Fault | None:
     """An image before the spatial steps: uint8 [height, width, channels] (grey: [height, width] too)."""
     if value.dtype.kind == "f":
-        return Fault(what=f"input {name!r} is {value.dtype} ({_span(value)}) where uint8 pixels are due", where=where,
-                     hint="give the image before normalisation: the preset does the linear step itself")  # fmt: skip
+        return Fault(
+            what=f"input {name!r} is {value.dtype} ({_span(value)}) where uint8 pixels are due",
+            where=where,
+            hint="give the image before normalisation: the preset does the linear step itself",
+        )
     if value.dtype != np.uint8:
-        return Fault(what=f"input {name!r} is {value.dtype} where uint8 pixels are due", where=where,
-                     hint="store 8-bit pixels: array.astype(np.uint8)")  # fmt: skip
+        return Fault(
+            what=f"input {name!r} is {value.dtype} where uint8 pixels are due",
+            where=where,
+            hint="store 8-bit pixels: array.astype(np.uint8)",
+        )
     if value.ndim == 4:
-        return Fault(what=f"input {name!r} has a batch of {value.shape[0]}, shape {_sizes(value.shape)}", where=where,
-                     hint="one image a file, (height, width, channels); an npz may hold a stack of them")  # fmt: skip
+        return Fault(
+            what=f"input {name!r} has a batch of {value.shape[0]}, shape {_sizes(value.shape)}",
+            where=where,
+            hint="one image a file, (height, width, channels); an npz may hold a stack of them",
+        )
     if value.ndim == 2 and channels == 1:
         return None
     if value.ndim == 3 and value.shape[0] in (1, 3) and value.shape[2] not in (1, 3):
-        return Fault(what=f"input {name!r} is laid out as channels, height, width: {_sizes(value.shape)}", where=where,
-                     hint="images are height, width, channels: array.transpose(1, 2, 0)")  # fmt: skip
+        return Fault(
+            what=f"input {name!r} is laid out as channels, height, width: {_sizes(value.shape)}",
+            where=where,
+            hint="images are height, width, channels: array.transpose(1, 2, 0)",
+        )
     if value.ndim != 3 or 0 in value.shape:
-        return Fault(what=f"input {name!r} has the shape {_sizes(value.shape)}", where=where,
-                     hint=f"an image is (height, width, {channels})")  # fmt: skip
+        return Fault(
+            what=f"input {name!r} has the shape {_sizes(value.shape)}",
+            where=where,
+            hint=f"an image is (height, width, {channels})",
+        )
     if value.shape[2] != channels:
-        return Fault(what=f"input {name!r} has {value.shape[2]} channels, the preset needs {channels}", where=where,
-                     hint="every image of a set needs the channels that the camera gives")  # fmt: skip
+        return Fault(
+            what=f"input {name!r} has {value.shape[2]} channels, the preset needs {channels}",
+            where=where,
+            hint="every image of a set needs the channels that the camera gives",
+        )
     return None
 
 
@@ -65,15 +83,21 @@ def check_prepared(value: NDArray[Any], form: InputForm, *, where: str, name: st
         hint = f"store it as {form.dtype}: array.astype(np.{form.dtype})"
         if value.dtype == np.uint8 and form.dtype == "float32":
             hint = "apply the scaling and normalisation of the training first, or choose a preset that takes images"
-        return Fault(what=f"input {name!r} is {value.dtype.name} where a prepared {form.dtype} tensor is due",
-                     where=where, hint=hint)  # fmt: skip
+        return Fault(
+            what=f"input {name!r} is {value.dtype.name} where a prepared {form.dtype} tensor is due",
+            where=where,
+            hint=hint,
+        )
     single = form.shape[1:] if form.shape[:1] == (1,) else form.shape
     if value.shape not in (form.shape, single):
         return _shape_fault(value.shape, form.shape, where=where, name=name)
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         kind = "NaN" if np.isnan(value).any() else "Inf"
-        return Fault(what=f"input {name!r} holds {kind}", where=where,
-                     hint="no scale can be made of it: find where the preparation divides by zero")  # fmt: skip
+        return Fault(
+            what=f"input {name!r} holds {kind}",
+            where=where,
+            hint="no scale can be made of it: find where the preparation divides by zero",
+        )
     return None
 
 
@@ -108,8 +132,10 @@ class Census:
 
     def faults(self, letterboxed_allowed: bool) -> Iterable[Fault]:
         if self.images and self.brightest <= 1:
-            yield Fault(what=f"no pixel of {self.images} images is above 1: these are normalised values cast to uint8",
-                        hint="give the pixels themselves, 0 to 255")  # fmt: skip
+            yield Fault(
+                what=f"no pixel of {self.images} images is above 1: these are normalised values cast to uint8",
+                hint="give the pixels themselves, 0 to 255",
+            )
         if self.frame is None or letterboxed_allowed or self.at_frame_size != self.images:
             return
         if self.images and 2 * self.barred > self.images:

@@ -82,10 +82,15 @@ class Statistics:
         """A deterministic npz: the used buckets of all tensors one after the other, and ``statistics.json``."""
         used = {name: np.flatnonzero(entry.buckets) for name, entry in self.tensors.items()}
         entries = [
-            {"name": name, "minimum": entry.minimum, "maximum": entry.maximum, "count": entry.count,
-             "buckets": len(used[name])}
+            {
+                "name": name,
+                "minimum": entry.minimum,
+                "maximum": entry.maximum,
+                "count": entry.count,
+                "buckets": len(used[name]),
+            }
             for name, entry in self.tensors.items()
-        ]  # fmt: skip
+        ]
         none = np.zeros(0, np.int64)
         with ArchiveWriter(path) as archive:
             archive.json("statistics.json", {"version": 1, "samples": self.samples, "tensors": entries})
@@ -116,9 +121,11 @@ def merge(left: Statistics, right: Statistics) -> Statistics:
     if list(left.tensors) != list(right.tensors):
         odd = sorted(set(left.tensors) ^ set(right.tensors)) or ["the order of tensors"]
         raise StageError(
-            Fault(what=f"statistics of two different graphs cannot be merged: {', '.join(odd[:5])} differ",
-                  hint="observe both with the same optimised model")
-        )  # fmt: skip
+            Fault(
+                what=f"statistics of two different graphs cannot be merged: {', '.join(odd[:5])} differ",
+                hint="observe both with the same optimised model",
+            )
+        )
     return Statistics(
         samples=left.samples + right.samples,
         tensors={name: entry.merged(right.tensors[name]) for name, entry in left.tensors.items()},

@@ -136,9 +136,18 @@ def _drop_softmax(editor: GraphEditor, value: onnx.ValueInfoProto, softmax: Inte
     editor.add_node("DequantizeLinear", [softmax.source, scale, point], [value.name], f"{value.name}/before_softmax")
     dtype, shape = edge_facts(value)
     return RemovedNode(
-        side="outputs", tensor=value.name, node=softmax.node, op_type="Softmax", dtype=dtype, shape=shape,
-        before_dtype=dtype, before_shape=shape, affine=None, attributes={"axis": softmax.axis}, why="remove",
-    )  # fmt: skip
+        side="outputs",
+        tensor=value.name,
+        node=softmax.node,
+        op_type="Softmax",
+        dtype=dtype,
+        shape=shape,
+        before_dtype=dtype,
+        before_shape=shape,
+        affine=None,
+        attributes={"axis": softmax.axis},
+        why="remove",
+    )
 
 
 def _peel(edge: InputEdge | OutputEdge, op_types: Sequence[str]) -> list[RemovedNode]:

@@ -55,9 +55,7 @@ def parse_lane(text: str) -> Lane:
     """
     parts = frozenset(_LETTERS.get(part, part) for part in text.strip().lower().split("_"))
     if parts not in _SPELLINGS:
-        raise RecipeError(
-            Fault(what=f"lane {text!r} is not known", path="$.lane", hint=f"one of {', '.join(LANES)}")
-        )  # fmt: skip
+        raise RecipeError(Fault(what=f"lane {text!r} is not known", path="$.lane", hint=f"one of {', '.join(LANES)}"))
     return LANES[_SPELLINGS[parts]]
 
 

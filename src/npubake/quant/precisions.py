@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.lanes import (
@@ -22,6 +23,7 @@ from npubake.quant.lanes import (
 from npubake.quant.parameters import GroupParameters, IntegerType, Precision
 from npubake.quant.sharing import SHARING_KINDS, SharingClasses, sharing_classes
 
+_REACH = {"uint8": 255, "int16": 2**15}  # largest |q - zero point|
 GEMM_KINDS = ("conv", "conv_transpose", "linear", "matmul")
 
 
@@ -65,6 +67,8 @@ def decide_precisions(
     classes = sharing_classes(summary, integer)
     unrounded = accumulator_groups(summary, integer)
     dtypes = _tensor_types(summary, decisions, classes, unrounded)
+    unrounded -= _beyond_int32(summary, unrounded, dtypes)
+    dtypes = _tensor_types(summary, decisions, classes, unrounded)
     _follow_class(summary, decisions, dtypes)
     groups = {
         name: GroupParameters(precision=entry.precision, accumulator_output=name in unrounded, why=entry.why)
@@ -81,6 +85,26 @@ def accumulator_groups(summary: GraphSummary, integer: frozenset[str]) -> frozen
         for group in summary.groups
         if group.name in integer and group.kind in GEMM_KINDS and not read.intersection(group.outputs)
     )
+
+
+def _beyond_int32(
+    summary: GraphSummary, unrounded: frozenset[str], dtypes: Mapping[str, IntegerType]
+) -> frozenset[str]:
+    """Products of two computed tensors whose sum may pass int32: they are rounded like any other group.
+
+    (Weights are made coarser instead, quant/weight_scales.py; computed tensors of 16 bits pass it with two products.)
+    """
+    return frozenset(
+        group.name
+        for group in summary.groups
+        if group.kind == "matmul"
+        and group.name in unrounded
+        and summary.tensors[group.inputs[0]].shape[-1] * prod(_REACH[dtypes[name]] for name in _operands(group)) >= 2**31
+    )
+
+
+def _operands(group: FusionGroup) -> tuple[str, str]:
+    return group.inputs[0], group.inputs[-1]  # one name where a tensor is multiplied by itself
 
 
 def _override(

@@ -90,8 +90,10 @@ def _known_method(name: str) -> MethodName:
 def _faults(values: Mapping[str, Any], path: str, keys: tuple[str, ...]) -> list[Fault]:
     """Faults of one mapping of choices: unknown keys and values outside the accepted ones."""
     accepted: dict[str, tuple[str, ...]] = {
-        "activation": _PRECISIONS, "granularity": _GRANULARITIES, "method": METHODS,
-    }  # fmt: skip
+        "activation": _PRECISIONS,
+        "granularity": _GRANULARITIES,
+        "method": METHODS,
+    }
     faults = []
     for key, value in values.items():
         where = f"{path}.{key}"

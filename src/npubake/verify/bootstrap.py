@@ -41,8 +41,12 @@ def resample_weights(pictures: int, resamples: int = RESAMPLES, seed: int = SEED
 def paired_drop(reference: Evidence, candidate: Evidence, confidence: float = 0.95) -> Drop:
     """The drop of a metric from reference to candidate. StageError where they were measured on different pictures."""
     if reference.names != candidate.names:
-        raise StageError(Fault(what="the two models were measured on different pictures",
-                               hint="measure both on the same validation set"))  # fmt: skip
+        raise StageError(
+            Fault(
+                what="the two models were measured on different pictures",
+                hint="measure both on the same validation set",
+            )
+        )
     if not reference.names:
         raise StageError(Fault(what="the metric was measured on no picture", hint="give validation data"))
     everything = np.ones((1, len(reference.names)), np.int64)

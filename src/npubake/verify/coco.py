@@ -39,14 +39,23 @@ class CocoLabels:
                 categories=tuple((entry["id"], str(entry.get("name", entry["id"]))) for entry in data["categories"]),
                 images={entry["file_name"]: entry["id"] for entry in data["images"]},
                 annotations=tuple(
-                    {"image_id": entry["image_id"], "category_id": entry["category_id"], "bbox": entry["bbox"],
-                     "iscrowd": entry.get("iscrowd", 0)}
+                    {
+                        "image_id": entry["image_id"],
+                        "category_id": entry["category_id"],
+                        "bbox": entry["bbox"],
+                        "iscrowd": entry.get("iscrowd", 0),
+                    }
                     for entry in data["annotations"]
                 ),
-            )  # fmt: skip
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecipeError(Fault(what=f"the labels are not in COCO form: {error!r}", where="labels",
-                                    hint="images, annotations and categories")) from error  # fmt: skip
+            raise RecipeError(
+                Fault(
+                    what=f"the labels are not in COCO form: {error!r}",
+                    where="labels",
+                    hint="images, annotations and categories",
+                )
+            ) from error
 
     def image_ids(self, names: Sequence[str]) -> list[int]:
         """Image ids of pictures, by their path or, where that is not in the file, by its last part."""
@@ -54,8 +63,12 @@ class CocoLabels:
         found = [self.images.get(name, short.get(PurePosixPath(name).name)) for name in names]
         missing = [name for name, number in zip(names, found, strict=True) if number is None]
         if missing:
-            raise RecipeError(Fault(what=f"no labels for {len(missing)} pictures: {', '.join(missing[:5])}",
-                                    hint="every picture of the validation set needs an entry in `images`"))  # fmt: skip
+            raise RecipeError(
+                Fault(
+                    what=f"no labels for {len(missing)} pictures: {', '.join(missing[:5])}",
+                    hint="every picture of the validation set needs an entry in `images`",
+                )
+            )
         return [number for number in found if number is not None]
 
 
@@ -77,7 +90,7 @@ def evaluate(labels: CocoLabels, names: Sequence[str], found: Sequence[Detection
     highest = max((int(entry.classes.max()) for entry in found if len(entry.classes)), default=0)
     if highest >= len(labels.categories):
         what = f"the model finds class {highest}, the labels have {len(labels.categories)} categories"
-        raise RecipeError(Fault(what=what, hint="class k of the model is the k-th entry of `categories`"))  # fmt: skip
+        raise RecipeError(Fault(what=what, hint="class k of the model is the k-th entry of `categories`"))
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
         judge = COCOeval(_truth(labels, ids), _answers(labels, ids, found), "bbox")
         judge.params.imgIds = ids
@@ -124,9 +137,15 @@ def _answers(labels: CocoLabels, ids: Sequence[int], found: Sequence[Detections]
         sizes = entry.corners[:, 2:] - entry.corners[:, :2]
         for corner, size, score, which in zip(entry.corners, sizes, entry.scores, entry.classes, strict=True):
             answers.append(
-                {"image_id": number, "category_id": labels.categories[which][0], "score": float(score), "iscrowd": 0,
-                 "bbox": [*map(float, corner[:2]), *map(float, size)], "area": float(size[0] * size[1])}
-            )  # fmt: skip
+                {
+                    "image_id": number,
+                    "category_id": labels.categories[which][0],
+                    "score": float(score),
+                    "iscrowd": 0,
+                    "bbox": [*map(float, corner[:2]), *map(float, size)],
+                    "area": float(size[0] * size[1]),
+                }
+            )
     return _index(labels, ids, answers)
 
 

@@ -219,10 +219,14 @@ def _pairs(reference: TracedModel, candidate: TracedModel) -> tuple[dict[str, tu
     missing = [old for old in reference.outputs if old not in candidate.outputs]
     if missing:
         raise StageError(
-            *(Fault(what=f"output {name!r} has no counterpart in {candidate.path.name}",
-                  hint="its record must say where the output went; outputs there: " + ", ".join(candidate.outputs))
-              for name in missing)
-        )  # fmt: skip
+            *(
+                Fault(
+                    what=f"output {name!r} has no counterpart in {candidate.path.name}",
+                    hint="its record must say where the output went; outputs there: " + ", ".join(candidate.outputs),
+                )
+                for name in missing
+            )
+        )
     inner = {
         old: (left, candidate.tensors[old])
         for old, left in reference.tensors.items()
@@ -236,9 +240,11 @@ def _pair_sums(old: str, pair: tuple[Traced, Traced], left: Mapping[str, Array],
     one, two = left[pair[0].name], right[pair[1].name]
     if one.size != two.size:
         raise StageError(
-            Fault(what=f"{old!r} has the shape {one.shape} in the reference and {two.shape} in the candidate",
-                  hint="the record pairs tensors that are not the same: report it with both models")
-        )  # fmt: skip
+            Fault(
+                what=f"{old!r} has the shape {one.shape} in the reference and {two.shape} in the candidate",
+                hint="the record pairs tensors that are not the same: report it with both models",
+            )
+        )
     if isinstance(pair[1].factor, float):  # in the kernel: no float64 copy of the tensor
         return compare(pair[0].real(one), two, factor=pair[1].factor, zero_point=pair[1].zero_point)
     return compare(pair[0].real(one), pair[1].real(two))

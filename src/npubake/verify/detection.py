@@ -49,9 +49,11 @@ def split_outputs(outputs: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
             return joined[0, :4].astype(np.float64), joined[0, 4:].astype(np.float64)
     shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in outputs.items())
     raise StageError(
-        Fault(what=f"the metric coco_map cannot read these outputs: {shapes}",
-              hint="it reads boxes [1, 4, N] with scores [1, C, N], or one output [1, 4 + C, N]")
-    )  # fmt: skip
+        Fault(
+            what=f"the metric coco_map cannot read these outputs: {shapes}",
+            hint="it reads boxes [1, 4, N] with scores [1, C, N], or one output [1, 4 + C, N]",
+        )
+    )
 
 
 def detect(boxes: Array, scores: Array, rule: DetectionRule) -> Detections:

@@ -37,11 +37,13 @@ class Feeder:
         """From the candidate's record. StageError where pixels are due and the samples are prepared tensors."""
         specs = {name: RuntimeInput.from_facts(name, facts) for name, facts in record.get("runtime_inputs", {}).items()}
         faults = [
-            Fault(what=f"the model takes {spec.type} for {name!r}, the samples hold prepared tensors",
-                  hint="choose a preset that decodes images, or runtime_input type featuremap")
+            Fault(
+                what=f"the model takes {spec.type} for {name!r}, the samples hold prepared tensors",
+                hint="choose a preset that decodes images, or runtime_input type featuremap",
+            )
             for name, spec in specs.items()
             if spec.type in _PIXELS and (name not in samples.inputs or samples.inputs[name].linear is None)
-        ]  # fmt: skip
+        ]
         if faults:
             raise StageError(*faults)
         return cls(samples=samples, runtime_inputs=specs)

@@ -76,7 +76,7 @@ BOUNDARIES: Mapping[str, Boundary] = {
         "better calibration data, asymmetric ranges, per-channel weights, percentile, int16 layers, a16w8",
         thresholds={"max_drop": 0.01},
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

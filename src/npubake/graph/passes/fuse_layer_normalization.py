@@ -45,9 +45,13 @@ def fuse_layer_normalization(model: onnx.ModelProto) -> Outcome:
             continue
         editor.remove(match.nodes)
         editor.add_node(
-            "LayerNormalization", [match.source, match.gamma, match.beta], [match.result],
-            f"{root.name}/LayerNormalization", axis=match.axis, epsilon=match.epsilon,
-        )  # fmt: skip
+            "LayerNormalization",
+            [match.source, match.gamma, match.beta],
+            [match.result],
+            f"{root.name}/LayerNormalization",
+            axis=match.axis,
+            epsilon=match.epsilon,
+        )
         records.extend(Provenance(old=name, new="", relation="gone") for name in inner)
     return Outcome(model=editor.finish(), provenance=tuple(records), declined=tuple(declined))
 
