@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import random
 import struct
 import zlib
 from typing import Any
@@ -155,3 +157,22 @@ def test_an_animation_is_refused() -> None:
 def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     assert "large" in refusal(encoded(Image.fromarray(picture(12, 15))))
+
+
+def test_a_tiff_without_its_dimensions_is_refused() -> None:
+    data = bytearray(encoded(Image.fromarray(picture()), "TIFF"))
+    width_tag = data.index(struct.pack("<HH", 256, 4))  # ImageWidth, a long
+    data[width_tag : width_tag + 2] = struct.pack("<H", 254)
+    assert "corrupt" in refusal(bytes(data))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM"])
+def test_changed_bytes_give_pixels_or_a_refusal(kind: str) -> None:
+    whole, choice = encoded(Image.fromarray(picture()), kind), random.Random(5)
+    for _ in range(150):
+        changed = bytearray(whole)
+        for _ in range(choice.choice((1, 2, 5))):
+            changed[choice.randrange(min(len(changed), 120))] = choice.randrange(256)
+        with contextlib.suppress(RecipeError):
+            assert decode_image(bytes(changed), name="x", channels=3).dtype == np.uint8

@@ -64,3 +64,16 @@ def test_the_same_name_twice() -> None:
     with pytest.raises(StageError) as caught:
         read(buffer.getvalue(), "file")
     assert "twice" in caught.value.faults[0].what
+
+
+def test_nothing_is_unpacked_from_a_file_of_another_form() -> None:
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a", bytes(1 << 24))
+    with pytest.raises(StageError, match="compressed"):
+        read(bomb.getvalue(), "file")
+    overlapping = bytearray(write({"a": b"x" * 300, "b": b"x" * 300}))
+    place = overlapping.rindex(b"PK\x01\x02")
+    overlapping[place + 24 : place + 28] = (1 << 30).to_bytes(4, "little")  # the second entry's size
+    with pytest.raises(StageError, match="claim more"):
+        read(bytes(overlapping), "file")

@@ -5,19 +5,17 @@ from __future__ import annotations
 import importlib
 import io
 import pickle
-import zipfile
-import zlib
 from pathlib import PurePosixPath
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from npubake.errors import Fault, RecipeError, ToolchainError
+from npubake.graph.array_files import UnreadableArrayError, read_npy, read_npz
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
 LABELS = ("label", "labels")
-_PICKLE_HINT = "save plain numeric arrays: np.save(name, np.asarray(x, dtype=...))"
+_PICKLE_HINT = "save plain numeric arrays again: np.save(name, np.asarray(x, dtype=...))"
 
 
 def read_arrays(data: bytes, *, name: str, labels: bool = False) -> dict[str, NDArray[Any]]:
@@ -29,39 +27,20 @@ def read_arrays(data: bytes, *, name: str, labels: bool = False) -> dict[str, ND
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in (".pt", ".pth"):
         named = _read_torch(data, name)
-    elif suffix == ".npz":
-        named = _read_npz(data, name)
     else:
-        named = {"": _read_npy(data, name)}
+        named = _plain(data, name, ".npz" if suffix == ".npz" else ".npy")
     return {key: value for key, value in named.items() if labels or key not in LABELS}
 
 
-def _read_npy(data: bytes, name: str, member: str = "") -> NDArray[Any]:
-    what = f"its array {member!r} " if member else "it "
-    stream = io.BytesIO(data)
+def _plain(data: bytes, name: str, suffix: str) -> dict[str, NDArray[Any]]:
     try:
-        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-    except ValueError as error:
-        pickled = "allow_pickle" in str(error) or "Object arrays" in str(error) or data[:1] == b"\x80"
-        if pickled:
-            raise _refused(name, f"{what}holds pickled objects, which are never loaded", _PICKLE_HINT) from error
-        raise _refused(name, f"{what}is corrupt or truncated, or no npy: {error}", "write it again") from error
-    except (OSError, EOFError, SyntaxError) as error:
-        raise _refused(name, f"{what}is corrupt or truncated, or no npy: {error}", "write it again") from error
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise _refused(name, f"{what}holds {array.dtype}, not plain numbers", _PICKLE_HINT)
-    if stream.read(1):
-        raise _refused(name, f"{what}has bytes left over after the array", "write it again")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _read_npz(data: bytes, name: str) -> dict[str, NDArray[Any]]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = {entry.removesuffix(".npy"): archive.read(entry) for entry in archive.namelist()}
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise _refused(name, f"it is corrupt or truncated, or no npz: {error}", "write it again") from error
-    return {member: _read_npy(part, name, member) for member, part in members.items()}
+        return read_npz(data) if suffix == ".npz" else {"": read_npy(data)}
+    except UnreadableArrayError as error:
+        what = f"its array {error.member!r}" if error.member else "it"
+        if error.pickled:
+            raise _refused(name, f"{what} holds pickled objects, which are never loaded", _PICKLE_HINT) from error
+        raise _refused(name, f"{what} is corrupt or truncated, or no {suffix[1:]} of plain numbers: {error}",
+                       _PICKLE_HINT) from error  # fmt: skip
 
 
 def _read_torch(data: bytes, name: str) -> dict[str, NDArray[Any]]:

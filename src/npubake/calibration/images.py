@@ -25,6 +25,20 @@ from npubake.errors import Fault, RecipeError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _GRAY, _COLOUR = ("L",), ("RGB",)
+# What Pillow's parsers raise for changed bytes; it documents no whole list. TypeError: a TIFF without its dimensions.
+_DAMAGE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    EOFError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    UserWarning,
+)
 _REPLACE = "replace the file, or take it out of the set"
 _WHY: dict[str, tuple[str, str]] = {
     "RGBA": ("it has an alpha channel", "flatten it onto the background that the product sees"),
@@ -60,7 +74,7 @@ def decode_image(data: bytes, *, name: str, channels: int) -> NDArray[np.uint8]:
                        _REPLACE) from error  # fmt: skip
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _refused(name, f"it is suspiciously large: {error}", "scale it down to the camera's size") from error
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, UserWarning) as error:
+    except _DAMAGE as error:
         raise _refused(name, f"it is corrupt or truncated: {error}",
                        _REPLACE) from error  # fmt: skip
     return pixels

@@ -6,8 +6,6 @@ sake, the keys may be written ``input/NAME`` and ``output/NAME``. float64 and fl
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from npubake.errors import Fault, RecipeError, StageError
+from npubake.graph.array_files import UnreadableArrayError, read_npz
 from npubake.graph.editing import static_shape
 from npubake.graph.execution import RUNTIME_ERRORS, cosine, run_model
 from npubake.nearest import did_you_mean
@@ -65,9 +64,8 @@ def compare_baseline(model: onnx.ModelProto, archive: Path, threshold: float = D
 
 def _read(archive: Path) -> dict[str, Array]:
     try:
-        with np.load(io.BytesIO(archive.read_bytes()), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        return read_npz(archive.read_bytes())
+    except (OSError, UnreadableArrayError) as error:
         hint = "write it with numpy.savez(path, **{input name: array, output name: array})"
         raise RecipeError(
             Fault(what=f"this is no npz archive of plain arrays ({error})", where=archive.name, hint=hint)

@@ -34,6 +34,10 @@ def read(data: bytes, where: str) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise StageError(_damaged(where, "an entry of it is compressed"))
+            if sum(entry.file_size for entry in archive.infolist()) > len(data):
+                raise StageError(_damaged(where, "its entries claim more bytes than the file has"))
             entries = {name: archive.read(name) for name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError) as error:
         raise StageError(_damaged(where, f"it is no intact archive: {error}")) from error

@@ -7,18 +7,17 @@ uint8 pixels [H, W, C], or the model's own float tensor.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from npubake.calibration.images import SUFFIXES, decode_image
 from npubake.calibration.preprocessing import Preprocessing
 from npubake.errors import Fault, UsageError
+from npubake.graph.array_files import UnreadableArrayError, read_npy, read_npz
 from npubake.toolchains.reference import bundle, canonical_zip
 from npubake.toolchains.reference.executor import Arrays, Executor, run_values
 from npubake.toolchains.reference.package_file import Package
@@ -62,6 +61,9 @@ def run_files(deployable: Deployable, files: Sequence[tuple[str, Path]], *, thre
             faults += error.faults
             continue
         for key in found:
+            if key in values:
+                hint = "one example is run at a time; NAME=FILE says which input a file is for"
+                faults.append(Fault(where=path.name, what=f"a second file for the input {key!r}", hint=hint))
             if key not in known:
                 hint = f"write NAME={path.name} with one of {', '.join(sorted(known))}"
                 faults.append(
@@ -76,17 +78,19 @@ def run_files(deployable: Deployable, files: Sequence[tuple[str, Path]], *, thre
 def _read(path: Path, name: str, deployable: Deployable, executor: Executor) -> Arrays:
     suffix = path.suffix.lower()
     if not path.is_file():
-        raise UsageError(Fault(where=str(path), what="there is no such file"))
+        hint = "name an image, .npy or .npz; relative paths count from the current folder"
+        raise UsageError(Fault(where=str(path), what="there is no such file", hint=hint))
     if suffix in SUFFIXES:
         return {name: _image(path, name, deployable, executor)}
     if suffix not in (".npy", ".npz"):
         hint = f"an image ({', '.join(SUFFIXES)}), .npy or .npz"
         raise UsageError(Fault(where=path.name, what=f"{suffix or 'no suffix'} is not read", hint=hint))
     try:
-        loaded = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-        return {name: loaded} if suffix == ".npy" else {key: loaded[key] for key in loaded.files}
-    except (ValueError, EOFError, OSError) as error:
-        raise UsageError(Fault(where=path.name, what=f"it is no intact {suffix} file: {error}")) from error
+        data = path.read_bytes()
+        return {name: read_npy(data)} if suffix == ".npy" else read_npz(data)
+    except (OSError, UnreadableArrayError) as error:
+        hint = "write plain numbers: np.save, or np.savez with an array for each input"
+        raise UsageError(Fault(where=path.name, what=f"it is no intact {suffix} file: {error}", hint=hint)) from error
 
 
 def _image(path: Path, name: str, deployable: Deployable, executor: Executor) -> NDArray[Any]:
