@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import LANES
 from npubake.quant.parameters import Precision
@@ -74,6 +76,17 @@ def test_a_tensor_with_one_integer_reader_is_no_accumulator() -> None:
     assert made.groups["c2"].accumulator_output
     assert "t3" not in made.dtypes
     assert not decide("a8w8").groups["c2"].accumulator_output
+
+
+@pytest.mark.parametrize("operands", [["x", "k"], ["x", "x"]])
+def test_a_product_of_two_tensors_leaves_unrounded_only_where_int32_holds_it(operands: list[str]) -> None:
+    summary = chain(("m", "matmul", operands, ["y"], "MatMul"), outputs=["y"])
+    eight = decide_precisions(summary, LANES["a8w8"], [], frozenset())
+    assert eight.groups["m"].accumulator_output
+    assert "y" not in eight.dtypes
+    sixteen = decide_precisions(summary, LANES["a16w8"], [], frozenset())
+    assert not sixteen.groups["m"].accumulator_output
+    assert sixteen.dtypes["y"] == "int16"
 
 
 def test_float16_gives_way_beyond_its_range() -> None:

@@ -99,7 +99,8 @@ def _beyond_int32(
         for group in summary.groups
         if group.kind == "matmul"
         and group.name in unrounded
-        and summary.tensors[group.inputs[0]].shape[-1] * prod(_REACH[dtypes[name]] for name in _operands(group)) >= 2**31
+        and summary.tensors[group.inputs[0]].shape[-1] * prod(_REACH[dtypes[name]] for name in _operands(group))
+        >= 2**31
     )
 
 
