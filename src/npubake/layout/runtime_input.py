@@ -11,7 +11,7 @@ Arithmetic (coefficients in ``fixedpoint.colour``, BT.601, 14 fraction bits):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,9 @@ def encode(spec: RuntimeInput, pixels: NDArray[Any]) -> Tensors:
     luma = rgb_to_yuv(rgb, spec.range, bits=0)
     if spec.type == "yuv444":
         return {spec.name: luma[None]}
-    height, width, _ = rgb.shape
-    blocks = rgb.reshape(height // 2, 2, width // 2, 2, 3).astype(np.int64).sum(axis=(1, 3))
+    wide = rgb.astype(np.int32)
+    rows = wide[0::2] + wide[1::2]
+    blocks = rows[:, 0::2] + rows[:, 1::2]
     chroma = rgb_to_yuv(blocks, spec.range, bits=2)[..., 1:]
     y_name, uv_name = spec.tensors
     return {y_name: luma[None, ..., :1].copy(), uv_name: chroma[None].copy()}
@@ -70,27 +71,42 @@ def decode(spec: RuntimeInput, tensors: Mapping[str, NDArray[Any]]) -> NDArray[A
 
 
 def rgb_to_yuv(rgb: NDArray[Any], colour_range: ColourRange, *, bits: int) -> NDArray[np.uint8]:
-    """BT.601 of [..., 3] integers that are sums of 2**bits pixels each; uint8 [..., 3]."""
+    """BT.601 of [..., 3] integers that are sums of 2**bits pixels each, bits <= 2; uint8 [..., 3].
+
+    Every sum is below 2**26 (three products of a factor below 2**14 with 4 * 255), so that int32 holds it.
+    """
     numbers = BT601[colour_range]
     shift = FRACTION_BITS + bits
-    rows = np.array(numbers.to_yuv, dtype=np.int64)
-    weighted = (rgb.astype(np.int64)[..., None, :] * rows).sum(axis=-1)
-    codes = ((weighted + (1 << (shift - 1))) >> shift) + np.array([numbers.offset, CHROMA_CENTRE, CHROMA_CENTRE])
-    (y_low, y_high), (c_low, c_high) = _LIMITS[colour_range]
-    yuv: NDArray[np.uint8] = np.clip(codes, [y_low, c_low, c_low], [y_high, c_high, c_high]).astype(np.uint8)
+    planes = np.moveaxis(rgb, -1, 0).astype(np.int32)
+    yuv = np.empty(rgb.shape, np.uint8)
+    for index, row in enumerate(numbers.to_yuv):
+        low, high = _LIMITS[colour_range][index > 0]
+        offset = CHROMA_CENTRE if index else numbers.offset
+        total = _weighted(planes, row) + (1 << (shift - 1))
+        yuv[..., index] = np.clip((total >> shift) + offset, low, high)
     return yuv
 
 
 def yuv_to_rgb(yuv: NDArray[np.uint8], colour_range: ColourRange) -> NDArray[np.uint8]:
-    """Inverse of BT.601 for [..., 3] uint8, rounded half to even, clamped."""
+    """Inverse of BT.601 for [..., 3] uint8, rounded half to even, clamped. Sums stay below 2**24: int32 holds them."""
     numbers = BT601[colour_range]
-    codes = yuv.astype(np.int64)
-    chroma = codes[..., 1:] - CHROMA_CENTRE
-    matrix = np.array(numbers.to_rgb, dtype=np.int64)
-    total = numbers.luma * (codes[..., :1] - numbers.offset) + (chroma[..., None, :] * matrix).sum(axis=-1)
-    half = (1 << (FRACTION_BITS - 1)) - 1 + ((total >> FRACTION_BITS) & 1)
-    rgb: NDArray[np.uint8] = np.clip((total + half) >> FRACTION_BITS, 0, 255).astype(np.uint8)
+    luma, *chroma = np.moveaxis(yuv, -1, 0).astype(np.int32)
+    grey = numbers.luma * (luma - numbers.offset)
+    centred = [plane - CHROMA_CENTRE for plane in chroma]
+    rgb = np.empty(yuv.shape, np.uint8)
+    for index, row in enumerate(numbers.to_rgb):
+        total = grey + _weighted(centred, row)
+        half = (1 << (FRACTION_BITS - 1)) - 1 + ((total >> FRACTION_BITS) & 1)
+        rgb[..., index] = np.clip((total + half) >> FRACTION_BITS, 0, 255)
     return rgb
+
+
+def _weighted(planes: Iterable[NDArray[np.int32]], row: Sequence[int]) -> NDArray[np.int32]:
+    """The sum of int32 planes times their factors."""
+    first, *others = (plane * np.int32(factor) for plane, factor in zip(planes, row, strict=True))
+    for plane in others:
+        first += plane
+    return first
 
 
 def _check_pixels(spec: RuntimeInput, pixels: NDArray[Any]) -> None:
