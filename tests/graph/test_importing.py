@@ -15,7 +15,8 @@ from npubake.errors import Fault, RecipeError
 from npubake.graph.describing import tensor_facts
 from npubake.graph.editing import static_shape
 from npubake.graph.execution import random_feeds, run_model
-from npubake.graph.importing import IR_VERSION, OPSET, import_model
+from npubake.graph.importing import import_model
+from npubake.graph.opset import IR_VERSION, OPSET
 from npubake.graph.optimizing import optimize_model
 from tests.graph.writing import Array, constants_of, integers, normal, operators, parse, scalar
 

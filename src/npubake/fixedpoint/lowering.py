@@ -16,7 +16,8 @@ from npubake.errors import Fault, StageError
 from npubake.fixedpoint.forms import TensorForms
 from npubake.fixedpoint.lowered import Certificate, FloatNode, OutputFact, TableFact, Tail
 from npubake.fixedpoint.writer import ModelWriter
-from npubake.graph.editing import all_names, attribute
+from npubake.graph.editing import attribute
+from npubake.graph.naming import all_names
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.parameters import QuantizationParameters, WeightParameters
 

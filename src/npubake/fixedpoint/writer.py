@@ -10,11 +10,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from npubake.graph.ordering import sort_nodes
+from npubake.graph.naming import fresh_name
+from npubake.graph.opset import IR_VERSION, OPSET
+from npubake.graph.ordering import needed_nodes, sort_nodes
 
 Array = NDArray[Any]
-OPSET = 21
-IR_VERSION = 10  # the IR version that came with opset 21
 
 
 class ModelWriter:
@@ -36,12 +36,7 @@ class ModelWriter:
 
     def unique(self, wish: str) -> str:
         """``wish``, or ``wish`` with a number where that is taken. Tensors and nodes share one space of names."""
-        name, count = wish, 0
-        while name in self._taken:
-            count += 1
-            name = f"{wish}_{count}"
-        self._taken.add(name)
-        return name
+        return fresh_name(wish, self._taken)
 
     def constant(self, value: Array | np.generic, wish: str) -> str:
         """The name of an initialiser that holds ``value``."""
@@ -86,7 +81,7 @@ class ModelWriter:
         self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]
     ) -> onnx.ModelProto:
         """The finished model: topological order, unused constants left out, checked, shapes inferred."""
-        nodes = sort_nodes(_needed(self.nodes, [value.name for value in outputs]))
+        nodes = sort_nodes(needed_nodes(self.nodes, [value.name for value in outputs]))
         read = {tensor for node in nodes for tensor in node.input} | {value.name for value in outputs}
         graph = helper.make_graph(
             nodes, name, list(inputs), list(outputs), [c for key, c in self._constants.items() if key in read]
@@ -96,15 +91,3 @@ class ModelWriter:
         )
         onnx.checker.check_model(model, full_check=True)
         return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-
-
-def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
-    """Nodes that an output depends on, in the given order."""
-    makers = {tensor: node for node in nodes for tensor in node.output if tensor}
-    wanted, kept = list(outputs), set()
-    while wanted:
-        node = makers.get(wanted.pop())
-        if node is not None and id(node) not in kept:
-            kept.add(id(node))
-            wanted.extend(node.input)
-    return [node for node in nodes if id(node) in kept]

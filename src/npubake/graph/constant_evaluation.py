@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from npubake.graph.editing import attribute
+from npubake.graph.opset import STANDARD_DOMAINS
 
 Array = NDArray[Any]
 
@@ -117,7 +118,7 @@ def evaluate_node(node: onnx.NodeProto, inputs: Sequence[Array | None], opset: i
     Raises ValueError, OverflowError, ZeroDivisionError, IndexError or RuntimeError where the operator has no value
     there (log of a negative number, an index out of range).
     """
-    if node.op_type in EXACT_OPERATORS and node.domain in ("", "ai.onnx"):
+    if node.op_type in EXACT_OPERATORS and node.domain in STANDARD_DOMAINS:
         return _reference(node, inputs, opset)
     if node.op_type not in _OWN or inputs[0] is None:
         return None

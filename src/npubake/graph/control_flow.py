@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from npubake.graph.constant_evaluation import FOLDABLE_OPERATORS, evaluate_node
-from npubake.graph.editing import all_names, attribute, static_shape
+from npubake.graph.editing import attribute, static_shape
+from npubake.graph.naming import all_names, fresh_name
+from npubake.graph.opset import OPSET, opset_of
 
 Array = NDArray[Any]
 
@@ -65,7 +67,7 @@ def _computed(model: onnx.ModelProto, tensor: str, known: dict[str, Array | None
     inputs = [_value(model, name, known) if name else None for name in node.input]
     if any(value is None and name for name, value in zip(node.input, inputs, strict=True)):
         return None
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 21)
+    opset = opset_of(model) or OPSET
     try:
         results = evaluate_node(node, inputs, opset)
     except (ValueError, OverflowError, ZeroDivisionError, IndexError, RuntimeError):
@@ -84,14 +86,14 @@ def _inline(model: onnx.ModelProto, index: int, taken: bool) -> None:
     names: dict[str, str] = {name: outer for name, outer in results.items() if name in made and outer}
     for name in [*(tensor.name for tensor in branch.initializer), *sorted(made)]:
         if name not in names:
-            names[name] = _fresh(name, used)
+            names[name] = fresh_name(name, used)
     inlined = list(branch.node)
     for inner in inlined:
         if inner.name:
-            inner.name = _fresh(inner.name, used)
+            inner.name = fresh_name(inner.name, used)
         _rename(inner, names)
     inlined += [
-        helper.make_node("Identity", [names.get(name, name)], [outer], name=_fresh(f"{node.name}/Identity", used))
+        helper.make_node("Identity", [names.get(name, name)], [outer], name=fresh_name(f"{node.name}/Identity", used))
         for name, outer in results.items()
         if name not in made and outer
     ]
@@ -118,12 +120,3 @@ def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
                 _rename(inner, outside)
             for value in graph.output:
                 value.name = outside.get(value.name, value.name)
-
-
-def _fresh(wish: str, used: set[str]) -> str:
-    name, number = wish, 0
-    while name in used:
-        number += 1
-        name = f"{wish}_{number}"
-    used.add(name)
-    return name

@@ -14,7 +14,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from npubake.graph.ordering import sort_nodes
+from npubake.graph.naming import all_names, fresh_name
+from npubake.graph.ordering import needed_nodes, sort_nodes
 from npubake.graph.summary import Provenance
 
 Array = NDArray[Any]
@@ -30,7 +31,7 @@ class GraphEditor:
         self._origin = model
         graph = model.graph
         self.nodes: list[onnx.NodeProto] = []
-        for node in _used(graph.node, [value.name for value in graph.output]):
+        for node in needed_nodes(graph.node, [value.name for value in graph.output]):
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
             self.nodes.append(copy)
@@ -93,12 +94,7 @@ class GraphEditor:
 
     def fresh(self, wish: str) -> str:
         """A name that no tensor, initialiser or node has: ``wish``, or ``wish`` with the first free number."""
-        name, number = wish, 0
-        while name in self._names:
-            number += 1
-            name = f"{wish}_{number}"
-        self._names.add(name)
-        return name
+        return fresh_name(wish, self._names)
 
     def add_constant(self, wish: str, value: Array) -> str:
         """A new initialiser; returns its name."""
@@ -169,7 +165,7 @@ class GraphEditor:
 
     def finish(self) -> onnx.ModelProto:
         """The edited model: unused nodes and initialisers dropped, topological order, shapes inferred again."""
-        nodes = sort_nodes(_used(self.nodes, self.outputs))
+        nodes = sort_nodes(needed_nodes(self.nodes, self.outputs))
         read = {name for node in nodes for name in node.input} | set(self.outputs)
         model = without_graph_body(self._origin)
         model.graph.node.extend(nodes)
@@ -237,19 +233,6 @@ def without_graph_body(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def all_names(model: onnx.ModelProto) -> set[str]:
-    """Every name that the main graph uses for a tensor, an initialiser or a node."""
-    graph = model.graph
-    names = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
-    names.update(tensor.name for tensor in graph.initializer)
-    names.update(tensor.values.name for tensor in graph.sparse_initializer)
-    for node in graph.node:
-        names.add(node.name)
-        names.update(node.input)
-        names.update(node.output)
-    return names
-
-
 def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
     """Sizes of a tensor, or None where a dimension (or the rank) is not a number."""
     if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
@@ -261,15 +244,3 @@ def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
 def _tensor_facts(graph: onnx.GraphProto) -> dict[str, tuple[tuple[int, ...] | None, int]]:
     values = (*graph.value_info, *graph.input, *graph.output)
     return {value.name: (static_shape(value), value.type.tensor_type.elem_type) for value in values}
-
-
-def _used(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
-    """Nodes that some output depends on, in the given order."""
-    producers = {name: node for node in nodes for name in node.output if name}
-    wanted, keep = list(outputs), set()
-    while wanted:
-        node = producers.get(wanted.pop())
-        if node is not None and id(node) not in keep:
-            keep.add(id(node))
-            wanted.extend(node.input)
-    return [node for node in nodes if id(node) in keep]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 
 from npubake.graph.editing import GraphEditor, attribute
+from npubake.graph.opset import STANDARD_DOMAINS
 from npubake.graph.summary import GroupKind
 from npubake.graph.weighted import has_constant_weights
 
@@ -194,7 +195,7 @@ def fused_clamp(editor: GraphEditor, node: onnx.NodeProto) -> onnx.NodeProto | N
 
 def _computes_float32(editor: GraphEditor, node: onnx.NodeProto) -> bool:
     return (
-        node.domain in ("", "ai.onnx")
+        node.domain in STANDARD_DOMAINS
         and bool(node.input)
         and editor.element_type(node.output[0]) == _FLOAT
         and editor.element_type(node.input[0]) == _FLOAT

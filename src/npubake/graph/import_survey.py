@@ -10,6 +10,7 @@ from onnx import TensorProto, numpy_helper
 
 from npubake.errors import Fault
 from npubake.graph.editing import attribute
+from npubake.graph.opset import OPSET, STANDARD_DOMAINS, opset_of
 
 _HALF_DONE = "give the float model; npubake quantises it itself"
 _CUT = "cut the model before this node and do the rest in the application"
@@ -127,7 +128,7 @@ def _names(graph: onnx.GraphProto) -> Iterator[Fault]:
 
 
 def _nodes(model: onnx.ModelProto) -> Iterator[Fault]:
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+    opset = opset_of(model)
     if opset is None:
         yield Fault(
             what="the model names no version of the ONNX operators", where=model.graph.name, hint="export it again"
@@ -135,7 +136,7 @@ def _nodes(model: onnx.ModelProto) -> Iterator[Fault]:
     constants = {tensor.name for tensor in model.graph.initializer}
     constants.update(name for node in model.graph.node if node.op_type == "Constant" for name in node.output)
     for node in model.graph.node:
-        what, hint = _against(node, opset or 21, constants)
+        what, hint = _against(node, opset or OPSET, constants)
         if what:
             yield Fault(what=what, where=node.name, hint=hint)
 
@@ -143,7 +144,7 @@ def _nodes(model: onnx.ModelProto) -> Iterator[Fault]:
 def _against(node: onnx.NodeProto, opset: int, constants: set[str]) -> tuple[str, str]:
     """(what stands against the node, what to do), or two empty strings."""
     kind = node.op_type
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD_DOMAINS:
         return f"{kind} belongs to the domain {node.domain!r}", "export with operators of the standard domain only"
     graphs = [entry.name for entry in node.attribute if entry.HasField("g") or entry.graphs]
     if graphs:

@@ -25,15 +25,14 @@ from npubake.graph.execution import RUNTIME_ERRORS, random_feeds, run_model
 from npubake.graph.import_survey import survey
 from npubake.graph.model_file import parse_model
 from npubake.graph.naming import name_nodes
+from npubake.graph.opset import IR_VERSION, OPSET, STANDARD_DOMAINS, opset_of
 from npubake.graph.passes.fold_constants import fold_constants
 from npubake.graph.promotion import promote_half
 from npubake.graph.static_shapes import fix_input_shapes
 
 Array = NDArray[Any]
 
-OPSET = 21
 _OLDEST_RUN = 7  # the oldest opset that ONNX Runtime supports (its compatibility page)
-IR_VERSION = 10  # the intermediate representation that belongs to opset 21 (onnx's own table of versions)
 _CLOSE = 1e-5  # of the largest output: an upgrade changes spelling, at most the order of a few sums
 _CONVERSION_ERRORS: tuple[type[Exception], ...] = (
     RuntimeError,
@@ -76,7 +75,8 @@ def import_model(data: bytes, shapes: Mapping[str, Sequence[int] | None], where:
     if faults:
         raise RecipeError(*faults)
     promoted = promote_half(model)
-    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    opset = opset_of(model)
+    assert opset is not None  # the survey refuses a model without
     model = _upgrade(model, opset, where)
     named |= name_nodes(model)
     model.ir_version = IR_VERSION
@@ -111,7 +111,7 @@ def _with_facts(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _upgrade(model: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
     """``model`` in opset 21, compared with itself before on random inputs."""
-    others = [entry for entry in model.opset_import if entry.domain not in ("", "ai.onnx")]
+    others = [entry for entry in model.opset_import if entry.domain not in STANDARD_DOMAINS]
     for entry in others:
         model.opset_import.remove(entry)
     if opset == OPSET:

@@ -1,4 +1,4 @@
-"""Room ``graph``: names of nodes. A model enters and leaves with every node named once, the same in every run.
+"""Room ``graph``: names. A model enters and leaves with every node named once, the same in every run.
 
 An unnamed node is called after its operator and its first output (``Conv_t1``), which survives an insertion elsewhere.
 A name taken twice keeps its first bearer; the others get a number. New names avoid every tensor, initialiser and node.
@@ -7,8 +7,6 @@ A name taken twice keeps its first bearer; the others get a number. New names av
 from __future__ import annotations
 
 import onnx
-
-from npubake.graph.editing import all_names
 
 
 def name_nodes(model: onnx.ModelProto) -> dict[str, str]:
@@ -32,3 +30,26 @@ def name_nodes(model: onnx.ModelProto) -> dict[str, str]:
         seen.add(name)
         changes[name] = why
     return changes
+
+
+def all_names(model: onnx.ModelProto) -> set[str]:
+    """Every name that the main graph uses for a tensor, an initialiser or a node."""
+    graph = model.graph
+    names = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
+    names.update(tensor.name for tensor in graph.initializer)
+    names.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        names.add(node.name)
+        names.update(node.input)
+        names.update(node.output)
+    return names
+
+
+def fresh_name(wish: str, taken: set[str]) -> str:
+    """``wish``, or ``wish`` with the first number that makes it new; it is taken from then on."""
+    name, number = wish, 0
+    while name in taken:
+        number += 1
+        name = f"{wish}_{number}"
+    taken.add(name)
+    return name

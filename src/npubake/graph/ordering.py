@@ -43,3 +43,15 @@ def sort_nodes(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
             )
         )
     return ordered
+
+
+def needed_nodes(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
+    """Those of ``nodes`` that some output depends on, in the given order."""
+    producers = {name: node for node in nodes for name in node.output if name}
+    wanted, keep = list(outputs), set()
+    while wanted:
+        node = producers.get(wanted.pop())
+        if node is not None and id(node) not in keep:
+            keep.add(id(node))
+            wanted.extend(node.input)
+    return [node for node in nodes if id(node) in keep]

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from npubake.errors import Fault, StageError
-from npubake.graph.editing import all_names, infer_shapes
+from npubake.graph.editing import infer_shapes
+from npubake.graph.naming import all_names, fresh_name
+from npubake.graph.opset import IR_VERSION, OPSET, opset_of
 from npubake.graph.summary import FusionGroup, GraphSummary, Provenance
 from npubake.quant.lanes import is_integer
 from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, weighted_operand
 from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.weight_scales import bias_scales, integer_bias
 from npubake.quant.weights import quantize_weights
-
-OPSET, IR_VERSION = 21, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,17 +190,12 @@ class _Writer:
         return name
 
     def _fresh(self, wish: str) -> str:
-        name, number = wish, 0
-        while name in self.names:
-            number += 1
-            name = f"{wish}_{number}"
-        self.names.add(name)
-        return name
+        return fresh_name(wish, self.names)
 
 
 def _check_opset(model: onnx.ModelProto) -> None:
-    (version,) = (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    if version < OPSET:
+    version = opset_of(model)
+    if version is None or version < OPSET:
         what = f"the model is of operator set {version}; int16 QuantizeLinear needs {OPSET}"
         raise StageError(Fault(what=what, hint="import brings a model to that set"))
 

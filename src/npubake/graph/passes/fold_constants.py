@@ -14,6 +14,7 @@ import onnx
 
 from npubake.graph.constant_evaluation import FOLDABLE_OPERATORS, Array, evaluate_node
 from npubake.graph.editing import GraphEditor, attribute
+from npubake.graph.opset import OPSET, opset_of
 from npubake.graph.ordering import sort_nodes
 from npubake.graph.passes.outcome import Declined, Outcome
 from npubake.graph.summary import Provenance
@@ -23,7 +24,7 @@ MAX_BYTES = 2**28  # a quarter of a gigabyte: larger constants would not fit one
 
 def fold_constants(model: onnx.ModelProto) -> Outcome:
     editor = GraphEditor(model)
-    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    opset = opset_of(model) or OPSET
     gone: list[Provenance] = []
     declined: list[Declined] = []
     folded: list[onnx.NodeProto] = []
