@@ -223,6 +223,42 @@ def test_an_output_may_be_an_input_of_others() -> None:
             np.testing.assert_array_equal(found[name], value)
 
 
+def test_a_float_output_that_others_read_does_not_leave_rounded() -> None:
+    """The runtime moves the QuantizeLinear before the product backwards over both movements."""
+    rng = np.random.default_rng(6)
+    nodes = [
+        node("Relu", "x", "r"),
+        node("Slice", "r zero two one", "y"),
+        node("Transpose", "y", "t", perm=[1, 0]),
+        node("MatMul", "t w", "z"),
+    ]
+    constants = {"zero": np.array([0]), "two": np.array([2]), "one": np.array([1]), "w": normal(rng, 4, 5)}
+    model = float_model(nodes, {"x": [4, 3]}, constants, ["y", "z"])
+    feeds = {"x": rng.normal(0, 1, (4, 3)).astype(np.float32)}
+    lowered = calibrated(model, [feeds], "fp16_a8w8").lower()
+    expected = np.maximum(feeds["x"], 0).astype(np.float16).astype(np.float32)[:, :2]
+    for found in all_runs(lowered.model, feeds):
+        assert np.array_equal(found["y"], expected)
+    assert lowered.outputs["y"].dtype == "float32"
+
+
+@pytest.mark.parametrize("after", ["Reshape", "Transpose"])
+def test_an_int32_output_that_float_movements_read_runs_at_every_level(after: str) -> None:
+    rng = np.random.default_rng(7)
+    moved = [node("Reshape", "y shape", "m")] if after == "Reshape" else [node("Transpose", "y", "m", perm=[1, 0])]
+    model = float_model(
+        [node("MatMul", "a b", "y"), *moved, node("Sin", "m", "z")],
+        {"a": [3, 4], "b": [4, 3]},
+        {"shape": np.array([9])} if after == "Reshape" else {},
+        ["y", "z"],
+    )
+    feeds = {name: rng.normal(0, 1, shape).astype(np.float32) for name, shape in (("a", (3, 4)), ("b", (4, 3)))}
+    case = calibrated(model, [feeds], "fp16_a8w8")
+    runs = all_runs(case.lower().model, feeds)
+    assert all(np.array_equal(runs[0][name], run[name]) for run in runs for name in ("y", "z"))
+    assert case.lower().outputs["y"].scale == (case.lower().outputs["y"].scale[0],)
+
+
 def test_nothing_is_touched_and_bytes_repeat() -> None:
     case = classifier("digits_vit", "a8w8")
     before = serialise(case.model)

@@ -141,7 +141,7 @@ def _stand_in(lowering: Lowering, group: FusionGroup) -> None:
 def _finish_output(lowering: Lowering, name: str) -> None:
     """Make the model output ``name`` as float32, where no kernel has made it under its name."""
     held = lowering.forms.held(name)
-    if held.get("real") == name:
+    if name in lowering.outputs or held.get("real") == name:
         lowering.outputs.setdefault(name, OutputFact(integer="", dtype="float32", scale=(), zero_point=0, axis=0))
         return
     if not held.keys() & {"quantized", "centred"}:

@@ -168,8 +168,8 @@ def leave_unrounded(
     integer = ""
     if is_output and lowering.tail == "int32":
         integer = _as_int32(lowering, target, name, accumulator)
-        scale = writer.constant(scales if scales.size > 1 else scales.reshape(()), f"{target}/scales")
-        attributes = {"axis": axis} if scales.size > 1 else {}
+        steps_held, attributes = _tail_scale(lowering, target, scales, axis)
+        scale = writer.constant(steps_held, f"{target}/scales")
         writer.node("DequantizeLinear", [integer, scale], target, real, **attributes)
     else:
         value = _guarded_float(lowering, target, name, accumulator)
@@ -188,6 +188,22 @@ def leave_unrounded(
         )
     width = {"float32": 24, "int32": 31, "float64": 53}[accumulator.dtype]
     return f"|acc| <= {accumulator.bound} < 2^{width}: every order of summation is exact"
+
+
+def _tail_scale(lowering: Lowering, target: str, scales: Array, axis: int) -> tuple[Array, dict[str, int]]:
+    """Scale and attributes of the tail's DequantizeLinear.
+
+    One scale is repeated along an axis where float groups read the output: the runtime moves a scalar DequantizeLinear
+    forwards over movements and would need a QuantizeLinear to int32, which there is not.
+    """
+    if scales.size > 1:
+        return scales, {"axis": axis}
+    shape = lowering.shape(target)
+    longest = max(range(len(shape)), key=lambda place: shape[place], default=0)
+    read = any(target in group.inputs for group in lowering.summary.groups)
+    if read and shape and shape[longest] > 1:
+        return np.repeat(scales.reshape(()), shape[longest]), {"axis": longest}
+    return scales.reshape(()), {}
 
 
 def _as_int32(lowering: Lowering, target: str, name: str, accumulator: Accumulator) -> str:
