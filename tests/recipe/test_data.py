@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +191,52 @@ def test_where_labels_are_looked_for(tmp_path: Path) -> None:
             find_labels(folder, listing, "top1", stated)
     (tmp_path / "mine.json").write_text('{"a.jpg": 0}')
     assert find_labels(folder, listing, "top1", tmp_path / "mine.json") == (tmp_path / "mine.json",)
+
+
+def broken_link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("name", ["z.png", "z"])
+@pytest.mark.parametrize("make", [broken_link, circle, os.mkfifo], ids=["broken link", "circle", "pipe"])
+def test_what_is_no_file_is_named_and_never_opened(tmp_path: Path, make: Callable[[Path], None], name: str) -> None:
+    folder = files(tmp_path / "d", "a.png")
+    make(folder / name)
+    assert [where for _, where in refused(folder)] == [str(folder / name)]
+    (tmp_path / "list.txt").write_text(f"d/a.png\nd/{name}\n")
+    assert next(where for _, where in refused(tmp_path / "list.txt")) == f"{tmp_path / 'list.txt'}:2"
+    assert refused(folder / name)
+
+
+def test_a_link_to_a_folder_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    folder = files(tmp_path / "d", "a.png")
+    files(tmp_path / "more", "b.png")
+    (folder / "more").symlink_to(tmp_path / "more")
+    assert refused(folder) == [("a link to a folder", str(folder / "more"))]
+    (tmp_path / "link").symlink_to(tmp_path / "more")
+    assert list_data(tmp_path / "link", digest).examples == ({"": "b.png"},)
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    folder = files(tmp_path, "a.png")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.png")).write_text("x")
+    ((what, _),) = refused(folder)
+    assert what == "its name is not UTF-8"
+
+
+def test_pictures_that_are_called_like_side_files_are_pictures(tmp_path: Path) -> None:
+    listing = list_data(files(tmp_path, "labels.png", "sources.jpg", "labels.txt", "labels.npy"), digest)
+    assert [file.name for file in listing.files] == ["labels.png", "sources.jpg"]
+
+
+def test_a_path_that_no_file_can_have(tmp_path: Path) -> None:
+    assert "cannot be read" in refused(tmp_path / ("x" * 5000))[0][0]
+
+
+def test_a_list_nested_beyond_reason(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[" * 100_000)
+    assert "not JSON" in refused(tmp_path / "list.json")[0][0]

@@ -249,3 +249,44 @@ def test_a_hundred_recipes_are_read_quickly(tmp_path: Path) -> None:
     for path in discover(tmp_path).values():
         load_recipe(path)
     assert time.perf_counter() - start < 2.0  # 0.1 s here; a schema compiled for each recipe takes 10 s
+
+
+@pytest.mark.parametrize("named", ["5", "[a.yaml]", "{}", '""', "~"])
+def test_extends_names_one_file(tmp_path: Path, named: str) -> None:
+    write(tmp_path, "a.yaml", SMALL)
+    path = write(tmp_path, "b.yaml", f"version: 1\nextends: {named}\n")
+    assert ("no recipe is named here", "$.extends") in [(what, at) for _, at, what in faults_of(path)]
+
+
+def test_a_path_with_an_escaped_zero_byte_is_refused_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", 'extends: "b\\0.yaml"\n' + SMALL)
+    assert [at for _, at, _ in faults_of(path)] == ["$.extends"]
+
+
+def test_a_long_chain_of_bases_is_refused(tmp_path: Path) -> None:
+    for number in range(40):
+        write(tmp_path, f"r{number}.yaml", f"version: 1\nextends: r{number + 1}.yaml\n")
+    write(tmp_path, "r40.yaml", SMALL)
+    assert any("build on one another" in what for _, _, what in faults_of(tmp_path / "recipes" / "r0.yaml"))
+    assert load_recipe(tmp_path / "recipes" / "r20.yaml").name == "r20"
+
+
+def test_an_extended_name_that_no_file_can_have(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", f"extends: {'x' * 5000}.yaml\n{SMALL}")
+    assert [at for _, at, _ in faults_of(path)] == ["$.extends"]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("calibration: {data: ../data, samples: 16.0}", "$.calibration.samples"),
+        ("model: {path: m.onnx, inputs: {x: {shape: [1, 3.0]}}}", "$.model.inputs.x.shape[1]"),
+        ("platform_options: {generic: {max_l2m_size: 6.0}}", "$.platform_options.generic.max_l2m_size"),
+        (f"name: {'n' * 101}", "$.name"),
+    ],
+)
+def test_sizes_are_whole_numbers_and_names_fit_a_file_name(tmp_path: Path, line: str, place: str) -> None:
+    key = line.split(":")[0]
+    kept = [text for text in SMALL.splitlines() if not text.startswith(f"{key}:")]
+    path = write(tmp_path, "a.yaml", "\n".join([*kept, line, ""]))
+    assert [at for _, at, _ in faults_of(path)] == [place]

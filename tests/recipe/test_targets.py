@@ -104,8 +104,8 @@ def test_a_broken_recipe_stops_only_who_asks_for_it(project: Project) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    ["platform: j6p\nname: a_j6p\n", "platforms: [j6e]\nname: a_j6p\n"],
-    ids=["two targets", "a target and a recipe"],
+    ["platform: j6p\nname: a_j6p\n", "platforms: [j6e]\nname: a_j6p\n", "platform: j6p\nname: a_j6p-fast\n"],
+    ids=["two targets", "a target and a recipe", "a trial and a target"],
 )
 def test_names_that_collide_are_refused(tmp_path: Path, other: str) -> None:
     write(tmp_path, "a.yaml", SMALL.replace("[generic]", "[j6p]"))

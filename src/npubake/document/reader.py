@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npubake.document.scalars import read_scalar
+from npubake.document.scalars import control_trap, read_scalar
 from npubake.document.tree import Mark, Node, json_path
 from npubake.document.tree import Path as Place
 from npubake.errors import Fault
@@ -191,6 +191,7 @@ class _Builder:
             return Node(value=None, mark=mark, key=key)
         if node.id == "scalar":
             value, trap = read_scalar(node.value, node.tag, not node.style)
+            trap = trap or (control_trap(value) if isinstance(value, str) else None)
             if trap is not None:
                 self._fault(mark, path, trap.what, trap.hint)
             return Node(value=value, mark=mark, key=key)

@@ -14,6 +14,8 @@ _TAG = "tag:yaml.org,2002:"
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+\Z")
 _OCTAL_LOOK = re.compile(r"[-+]?0o?[0-9_]+\Z")
 _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?\Z")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_LARGEST = 2**63 - 1  # what the formats behind a recipe can hold (ONNX dimensions, counts of samples)
 TEXT_TAGS = frozenset({_TAG + "str", _TAG + "timestamp", _TAG + "value", "!"})
 
 
@@ -44,6 +46,14 @@ def read_scalar(text: str, tag: str, plain: bool) -> tuple[str | int | float | b
         what=f"the tag {tag.replace(_TAG, '!!')!r} is not read here",
         hint="Recipes hold text, numbers, true, false, null, lists and mappings; remove the tag.",
     )
+
+
+def control_trap(text: str) -> Trap | None:
+    """Escapes of quoted text can write what the file itself may not hold: no path has such a character."""
+    found = _CONTROL.search(text)
+    if found is None:
+        return None
+    return Trap(what=f"the text holds the control character U+{ord(found.group()):04X}", hint="Remove the escape.")
 
 
 def _text_trap(text: str) -> Trap | None:
@@ -92,9 +102,12 @@ def _integer(text: str) -> tuple[str | int, Trap | None]:
             hint="Write the decimal digits alone, or put it in quotes if text is meant.",
         )
     try:
-        return int(text, 16 if "0x" in text.lower() else 10), None
+        value = int(text, 16 if "0x" in text.lower() else 10)
     except ValueError:
         return text, Trap(what=f"{text[:40]!r} cannot be read as a whole number", hint="Write decimal digits alone.")
+    if abs(value) > _LARGEST:
+        return text, Trap(what=f"{text[:40]!r} is larger than any number here", hint=f"At most {_LARGEST}.")
+    return value, None
 
 
 def _real(text: str) -> tuple[str | float, Trap | None]:

@@ -42,7 +42,12 @@ def schema_text(name: str) -> str:
 def _validator(name: str) -> Any:
     import jsonschema
 
-    return jsonschema.Draft202012Validator(json.loads(schema_text(name)))
+    extend: Any = jsonschema.validators.extend  # has no types of its own
+    draft = jsonschema.Draft202012Validator
+    # JSON Schema calls 16.0 an integer; here it would travel on as a float, where sizes and counts are due
+    whole = draft.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    validator = extend(draft, type_checker=whole)
+    return validator(json.loads(schema_text(name)))
 
 
 def validate(document: Document, root: Node, schema: str) -> None:
@@ -120,6 +125,8 @@ def _words(error: Any, node: Node) -> tuple[str, str]:
     if error.validator in counts:
         size = len(node.value) if isinstance(node.value, (list, dict)) else 0
         return f"found {size} entries", f"Accepted: {counts[error.validator]} {limit}.{_about(error.schema)}"
+    if error.validator == "maxLength":
+        return f"found a text of {len(str(node.value))} characters", f"Accepted: at most {limit}.{_about(error.schema)}"
     if error.validator == "uniqueItems":
         return "an entry is given twice", "Each entry may stand once."
     return f"found {found}", str(error.schema.get("description", error.message))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npubake.recipe.data import Listing
 from npubake.recipe.presets import Preprocessing
-from npubake.recipe.targets import Target
+from npubake.recipe.targets import TRIAL_SUFFIX, Target
 
 FAST_EXAMPLES = 8  # of the calibration and of the validation set, in a --fast trial
 
@@ -29,4 +29,4 @@ class Subject:
     @property
     def name(self) -> str:
         """The target's name, which is also its folder's below ``build/``."""
-        return f"{self.target.name}-fast" if self.fast else self.target.name
+        return f"{self.target.name}{TRIAL_SUFFIX}" if self.fast else self.target.name

@@ -19,6 +19,7 @@ from typing import Any
 
 from npubake.errors import Fault, RecipeError
 from npubake.recipe.datalists import Example, read_list
+from npubake.recipe.places import is_folder, why_no_file
 
 Digest = Callable[[Path], str]
 
@@ -86,7 +87,9 @@ def list_data(path: Path, digest: Digest, where: str = "") -> Listing:
     if faults:
         raise RecipeError(*_capped(faults))
     paths = {name: file for example in examples for name, file in example.values()}
-    files = tuple(ListedFile(name=name, digest=digest(paths[name]), path=paths[name]) for name in sorted(paths))
+    files = tuple(_listed(paths, digest, faults))
+    if faults:
+        raise RecipeError(*_capped(faults))
     names = tuple({key: name for key, (name, _) in sorted(example.items())} for example in examples)
     listing = Listing(kind=kind, examples=names, files=files)
     twice = list(_twice(listing, path))
@@ -95,17 +98,41 @@ def list_data(path: Path, digest: Digest, where: str = "") -> Listing:
     return listing
 
 
+def _listed(paths: Mapping[str, Path], digest: Digest, faults: list[Fault]) -> Iterator[ListedFile]:
+    """Every file with its digest; what cannot be read, and names that no JSON can hold, are added to ``faults``."""
+    for name, path in sorted(paths.items()):
+        reason = why_no_file(path)
+        if not reason and not _is_unicode(name):
+            reason = "its name is not UTF-8"
+        try:
+            yield ListedFile(name=name, digest="" if reason else digest(path), path=path)
+        except OSError as error:
+            reason = str(error.strerror or error).lower()
+        if reason:
+            faults.append(Fault(what=reason, where=str(path), hint="Repair the file, or take it out of the data."))
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _capped(faults: list[Fault]) -> list[Fault]:
     rest = len(faults) - _SHOWN
     return faults if rest <= 0 else [*faults[:_SHOWN], Fault(what=f"and {rest} more faults of the same data")]
 
 
 def _examples(path: Path, where: str, faults: list[Fault]) -> list[Example]:
-    if path.is_dir():
+    if is_folder(path):
         return [{"": (name, file)} for name, file in _folder(path, faults)]
-    if not path.exists():
+    reason = why_no_file(path)
+    if reason:
         hint = "Paths are relative to the file they stand in. Random data need 'data: random' and purpose smoke."
-        faults.append(Fault(what=f"there is no {path}", where=where, hint=hint))
+        what = f"there is no {path}" if reason == "there is no such file" else f"{path} cannot be read: {reason}"
+        faults.append(Fault(what=what, where=where, hint=hint))
         return []
     if _is_tensorrt_cache(path):
         faults.append(_tensorrt(path))
@@ -122,12 +149,25 @@ def _examples(path: Path, where: str, faults: list[Fault]) -> list[Example]:
 def _folder(path: Path, faults: list[Fault]) -> Iterator[tuple[str, Path]]:
     """Files of a folder and the folders below it, in the order of their names; side files are left out."""
     found: list[Path] = []
-    for folder, below, names in os.walk(path):
+
+    def unreadable(error: OSError) -> None:
+        hint = "Make it readable, or take it out of the data."
+        what = f"the folder cannot be read: {error.strerror}"
+        faults.append(Fault(what=what, where=str(error.filename), hint=hint))
+
+    for folder, below, names in os.walk(path, onerror=unreadable):
         below[:] = [name for name in below if not name.startswith(".")]
+        for link in (Path(folder) / name for name in below):
+            if link.is_symlink():
+                hint = "Links to folders are not followed, they may go in circles: name the folder itself, or copy it."
+                faults.append(Fault(what="a link to a folder", where=str(link), hint=hint))
         found.extend(Path(folder) / name for name in names)
     for file in sorted(found, key=lambda each: each.relative_to(path).as_posix()):
         name = file.relative_to(path).as_posix()
-        if file.name.startswith(".") or file.stem.lower() in _SIDE_STEMS or file.suffix.lower() == ".md":
+        suffix = file.suffix.lower()
+        if file.name.startswith(".") or suffix == ".md":
+            continue
+        if file.stem.lower() in _SIDE_STEMS and suffix not in KINDS["images"]:
             continue
         if file.suffix.lower() in _KIND_OF:
             yield name, file
@@ -143,7 +183,7 @@ def _unknown(name: str, file: Path) -> Fault:
 
 def _is_tensorrt_cache(file: Path) -> bool:
     """A TensorRT calibration cache is text whose first line is ``TRT-<version>-<calibrator>``."""
-    if file.suffix.lower() in _KIND_OF:
+    if file.suffix.lower() in _KIND_OF or why_no_file(file):
         return False
     with file.open("rb") as stream:
         head = stream.read(80).split(b"\n")[0]
@@ -197,9 +237,11 @@ def find_labels(data: Path, listing: Listing, metric: str, stated: Path | None =
     Its form: COCO for coco_map; for top1 a JSON mapping file name -> class index. Raises RecipeError where there is
     none, where it has another form, or where it leaves a picture out.
     """
-    if stated is not None and not stated.is_file():
-        raise RecipeError(Fault(what=f"there is no labels file {stated}", hint="Check 'metric.labels'."))
-    folder = data if data.is_dir() else data.parent
+    reason = "" if stated is None else why_no_file(stated)
+    if reason:
+        hint = "Check 'metric.labels': its path is relative to the recipe."
+        raise RecipeError(Fault(what=f"no labels: {reason}", where=str(stated), hint=hint))
+    folder = data if is_folder(data) else data.parent
     beside = [folder / name for name in ("labels.json", "annotations.json") if (folder / name).is_file()]
     found = stated or next(iter(beside), None)
     if found is None and listing.kind == "npz":
@@ -224,7 +266,7 @@ _FORMS = {
 def _label_faults(labels: Path, names: Iterable[str], metric: str) -> Iterator[Fault]:
     try:
         data = json.loads(labels.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         yield Fault(what=f"not JSON: {error}", where=str(labels), hint=_FORMS[metric])
         return
     known = _coco_names(data) if metric == "coco_map" else _class_names(data)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npubake.errors import Fault
+from npubake.recipe.places import why_no_file
 
 Example = dict[str, tuple[str, Path]]  # input name -> (name in the listing, file)
 
@@ -34,10 +35,12 @@ def read_list(path: Path, faults: list[Fault]) -> list[Example]:
         example: Example = {}
         for key, name in row.items():
             file = Path(os.path.normpath(path.parent / name))
-            if not file.is_file():
-                faults.append(
-                    Fault(what=f"the listed file {name!r} is missing", where=where, hint=f"Looked at {file}.")
-                )
+            reason = why_no_file(file)
+            if reason:
+                what = f"the listed file {name!r} is missing"
+                if reason != "there is no such file":
+                    what = f"the listed file {name!r} cannot be read: {reason}"
+                faults.append(Fault(what=what, where=where, hint=f"Looked at {file}."))
             example[key] = (Path(os.path.normpath(name)).as_posix(), file)
         examples.append(example)
     return examples
@@ -54,7 +57,7 @@ def _text_rows(text: str, path: Path) -> Rows:
 def _json_rows(text: str, path: Path, faults: list[Fault]) -> Rows:
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         faults.append(Fault(what=f"not JSON: {error}", where=str(path), hint=_FORM))
         return []
     names: list[str] | None = None

@@ -11,9 +11,11 @@ from npubake.document.tree import Node, json_path, merge
 from npubake.errors import Fault, RecipeError
 from npubake.nearest import did_you_mean
 from npubake.recipe import convert
+from npubake.recipe.places import why_no_file
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.rules import broken_rules
 
+_MAX_BASES = 32  # recipes that build on one another; a longer chain was made by a machine, or is a mistake
 # A recipe that states one of a pair takes the other of the pair away from what it extends.
 _ALTERNATIVES = (("platform", "platforms"), ("preset", "preprocess"))
 
@@ -54,7 +56,11 @@ def _merged(path: Path, above: tuple[Path, ...], files: list[Path], whole: Docum
         files.append(path)
         return root
     base_node = root.value.get("extends")
-    if base_node is None or not isinstance(base_node.value, str):
+    if base_node is not None and not (isinstance(base_node.value, str) and base_node.value):
+        hint = "Write one file name, relative to this file; one recipe can be extended."
+        where = str(base_node.mark)
+        whole.faults.append(Fault(what="no recipe is named here", where=where, path="$.extends", hint=hint))
+    if base_node is None or not isinstance(base_node.value, str) or ("extends",) in document.faulty:
         files.append(path)
         return root
     base_path = Path(os.path.normpath(path.parent / base_node.value))
@@ -62,17 +68,27 @@ def _merged(path: Path, above: tuple[Path, ...], files: list[Path], whole: Docum
     if base_path.resolve() in [link.resolve() for link in chain]:
         names = " -> ".join(link.name for link in (*chain, base_path))
         whole.faults.append(
-            Fault(what=f"'extends' goes in a circle: {names}", where=str(base_node.mark), path="$.extends")
+            Fault(
+                what=f"'extends' goes in a circle: {names}",
+                where=str(base_node.mark),
+                path="$.extends",
+                hint="Remove one of them: the first recipe of a chain extends nothing.",
+            )
         )
         return root
-    if not base_path.is_file():
+    if len(chain) > _MAX_BASES:
+        what = f"more than {_MAX_BASES} recipes build on one another"
+        hint = "Write the keys of some of them into one file."
+        whole.faults.append(Fault(what=what, where=str(base_node.mark), path="$.extends", hint=hint))
+        return root
+    if why_no_file(base_path):
         names_here = [file.name for file in sorted(base_path.parent.glob("*.yaml"))]
         whole.faults.append(
             Fault(
                 what=f"there is no recipe {base_node.value!r} to extend",
                 where=str(base_node.mark),
                 path="$.extends",
-                hint=did_you_mean(base_path.name, names_here),
+                hint=did_you_mean(base_path.name, names_here) or "Name a recipe file, relative to this one.",
             )
         )
         return root

@@ -13,6 +13,8 @@ from npubake.platforms import Platform, load_platforms
 from npubake.recipe.loader import discover, load_recipe
 from npubake.recipe.recipe import PlatformOptions, Recipe, RuntimeInput
 
+TRIAL_SUFFIX = "-fast"  # of the folder below build/ that a --fast trial goes to
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
@@ -95,7 +97,8 @@ def _misfits(recipe: Recipe, platform: Platform, asked: str | None) -> Iterable[
     if options.core_num > platform.max_core_num.value:
         path = f"{base}.core_num"
         what = f"{options.core_num} cores on {platform.name}, which has at most {platform.max_core_num.value}"
-        yield Fault(what=what, where=recipe.where(path), path=path, hint=platform.max_core_num.note)
+        hint = platform.max_core_num.note or f"At most {platform.max_core_num.value}; 1 is the default."
+        yield Fault(what=what, where=recipe.where(path), path=path, hint=hint)
     limit = platform.max_l2m_bytes.value
     if options.max_l2m_bytes and options.max_l2m_bytes > (limit or 0):
         path = f"{base}.max_l2m_size"
@@ -157,6 +160,15 @@ def refuse_collisions(found: Sequence[Target], recipes: Mapping[str, Recipe]) ->
                 path="$.name",
                 hint="Rename one of the two recipes.",
             )
+    for target in found:
+        trial_of = seen.get(target.name.removesuffix(TRIAL_SUFFIX))
+        if trial_of is not None and trial_of is not target and target.name not in faults:
+            faults[target.name] = Fault(
+                what=f"a --fast trial of {trial_of.name!r} has the target name {target.name!r} too",
+                where=target.recipe.where("$.name"),
+                path="$.name",
+                hint=f"Rename the recipe: {TRIAL_SUFFIX} marks trials.",
+            )
     if faults:
         raise RecipeError(*faults.values())
 
@@ -177,7 +189,7 @@ def resolve(names: str | Sequence[str], project: Project, toolchain: str | None 
     for word in words:
         several = _named(word, project, toolchain)
         if not several:
-            known = [*project.targets, *project.recipes, *project.broken]
+            known = {*project.targets, *project.recipes, *project.broken}
             faults.append(Fault(what=f"there is no target or recipe {word!r}", hint=did_you_mean(word, known)))
         found.update({target.name: target for target in several})
     if faults:
