@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from onnx import parser
 
 from npubake.errors import StageError
-from npubake.layout.memory_plan import Interval, l2m_faults, model_intervals, plan_memory
+from npubake.layout.l2m import l2m_faults
+from npubake.layout.memory_plan import Interval, model_intervals, plan_memory
 
 
 @st.composite
@@ -102,5 +103,5 @@ def test_l2m() -> None:
     assert l2m_faults(6 * 2**20, 25165824, "j6p") == []
     assert l2m_faults(25165824, 25165824, "j6p") == []
     assert "no L2M" in l2m_faults(0, None, "j6m")[0].what
-    assert l2m_faults(16 * 2**20, 12 * 2**20, "s6p")[0].where == "platform_options.s6p.max_l2m_size"
+    assert l2m_faults(16 * 2**20, 12 * 2**20, "s6p")[0].path == "$.platform_options.s6p.max_l2m_size"
     assert l2m_faults(-1, 25165824, "j6h")

@@ -147,5 +147,5 @@ def test_another_graph_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text(graph.to_json() + "\n", encoding="utf-8")
     with pytest.raises(StageError) as caught:
         run(job(tmp_path))
-    assert caught.value.faults[0].where == "parameters.json"
+    assert caught.value.faults[0].where == "parameters"
     assert QuantizationParameters.load(tmp_path / "parameters.json").lane == "a8w8"

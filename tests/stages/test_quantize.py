@@ -96,7 +96,7 @@ def test_parameters_of_another_graph_are_refused(tmp_path: Path) -> None:
     road.files["calibrate.parameters"] = other
     with pytest.raises(StageError) as caught:
         quantised(road, {})
-    assert caught.value.faults[0].where == "quantize"
+    assert caught.value.faults[0].where == "parameters"
 
 
 def test_bytes_repeat(tmp_path: Path) -> None:

@@ -128,16 +128,3 @@ def _sizes(model: onnx.ModelProto, unit: int) -> dict[str, int]:
         count = math.prod(dim.dim_value for dim in tensor.shape.dim)
         sizes[value.name] = align(count * helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize, unit)
     return sizes
-
-
-def l2m_faults(requested: int | None, cap: int | None, platform: str) -> list[Fault]:
-    """What is wrong with a requested max_l2m_size (bytes) on a platform whose cap is ``cap`` (None: it has no L2M)."""
-    if requested is None:
-        return []
-    where = f"platform_options.{platform}.max_l2m_size"
-    if cap is None:
-        return [Fault(where=where, what=f"{platform} has no L2M", hint="leave max_l2m_size out for this platform")]
-    if not 0 <= requested <= cap:
-        what = f"{requested} bytes of L2M; {platform} has at most {cap}"
-        return [Fault(where=where, what=what, hint=f"0 to {cap} bytes")]
-    return []

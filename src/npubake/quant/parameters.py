@@ -6,11 +6,14 @@ and integer output scale so, the weight scale of output channel c is so / (si * 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from npubake.errors import Fault, StageError
 
 Precision = Literal["int8", "int16", "float16", "float32"]
 IntegerType = Literal["uint8", "int8", "uint16", "int16"]
@@ -79,12 +82,21 @@ class QuantizationParameters:
     groups: Mapping[str, GroupParameters]
     weights: Mapping[str, WeightParameters]
 
+    def require_graph(self, graph: Path) -> None:
+        """Raise StageError where they were made for another graph.json than the file ``graph``."""
+        digest = digest_of_graph(graph)
+        if self.graph_digest != digest:
+            what = f"the parameters were made for graph {self.graph_digest[:12]}, this one is {digest[:12]}"
+            raise StageError(Fault(what=what, where="parameters", hint="run calibrate again on this graph"))
+
     def save(self, path: Path) -> None:
+        """Write them as JSON, sorted."""
         text = json.dumps({"version": 1, **asdict(self)}, sort_keys=True, indent=1)
         path.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> QuantizationParameters:
+        """Read what ``save`` wrote."""
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return cls(
             graph_digest=data["graph_digest"],
@@ -102,3 +114,8 @@ class QuantizationParameters:
                 for name, entry in data["weights"].items()
             },
         )
+
+
+def digest_of_graph(graph: Path) -> str:
+    """Hex sha256 of a graph.json: the name by which parameters know the graph they were made for."""
+    return hashlib.sha256(graph.read_bytes()).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.assign import Subject, assign
 from npubake.quant.operands import ModelFacts
+from npubake.quant.parameters import digest_of_graph
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
 from npubake.quant.request import parse_request
@@ -31,7 +31,7 @@ def run(job: Job) -> None:
     model = load_model(job.input("model"))
     subject = Subject(
         summary=summary,
-        graph_digest=hashlib.sha256(job.input("graph").read_bytes()).hexdigest(),
+        graph_digest=digest_of_graph(job.input("graph")),
         facts=model_facts(model),
         statistics=Statistics.load(job.input("statistics")).tensors,
     )

@@ -30,6 +30,7 @@ from npubake.graph.edge_checks import (
 )
 from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.summary import GraphSummary
+from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
 from npubake.quant.lanes import has_integer_kernel, parse_lane
 
@@ -119,14 +120,9 @@ def _without_kernel(summary: GraphSummary, override: Mapping[str, Any], entry: R
     return [group.name for group in summary.groups if group.name in matched and not has_integer_kernel(summary, group)]
 
 
-def _memory_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
+def _memory_faults(params: Mapping[str, Any]) -> list[Fault]:
     platform, asked = params.get("platform", {}), params.get("options", {}).get("max_l2m_bytes")
-    limit, name = platform.get("max_l2m_bytes"), platform.get("name", "the platform")
-    if not asked or asked <= (limit or 0):
-        return
-    path = f"$.platform_options.{name}.max_l2m_size"
-    what = f"{asked} bytes of L2M asked for on {name}, which has {f'at most {limit}' if limit else 'none'}"
-    yield Fault(what=what, path=path, hint=f"ask for at most {limit} bytes" if limit else "remove max_l2m_size")
+    return l2m_faults(asked, platform.get("max_l2m_bytes"), platform.get("name", "the platform"))
 
 
 def _padding(summary: GraphSummary, params: Mapping[str, Any]) -> Iterator[str]:

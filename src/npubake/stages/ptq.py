@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict
 
-from npubake.errors import Fault, StageError
 from npubake.fixedpoint.ptq import fix_nonlinear
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.summary import GraphSummary
@@ -21,10 +19,7 @@ def run(job: Job) -> None:
     """
     graph = job.input("graph")
     parameters = QuantizationParameters.load(job.input("parameters"))
-    digest = hashlib.sha256(graph.read_bytes()).hexdigest()
-    if parameters.graph_digest != digest:
-        what = f"the parameters were made for graph {parameters.graph_digest[:12]}, this one is {digest[:12]}"
-        raise StageError(Fault(what=what, where=job.input("parameters").name, hint="run calibrate on this graph"))
+    parameters.require_graph(graph)
     fixed = fix_nonlinear(load_model(job.input("model")), GraphSummary.load(graph), parameters)
     save_model(fixed.model, job.outputs["model"])
     record = {

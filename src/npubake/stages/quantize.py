@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
-from npubake.errors import Fault, StageError
 from npubake.fixedpoint.quantising import EdgeRequest, quantise
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.summary import GraphSummary
@@ -16,10 +14,7 @@ from npubake.quant.parameters import QuantizationParameters
 def run(job: Job) -> None:
     """Write ``model``, ``removed`` and ``record``. StageError where the parameters belong to another graph."""
     parameters = QuantizationParameters.load(job.input("parameters"))
-    digest = hashlib.sha256(job.input("graph").read_bytes()).hexdigest()
-    if parameters.graph_digest != digest:
-        what = f"the parameters were made for graph {parameters.graph_digest[:12]}, this is {digest[:12]}"
-        raise StageError(Fault(where="quantize", what=what, hint="run calibrate again on this graph"))
+    parameters.require_graph(job.input("graph"))
     made = quantise(
         load_model(job.input("model")),
         GraphSummary.load(job.input("graph")),

@@ -17,7 +17,8 @@ from onnx import helper
 
 from npubake.errors import Fault, StageError
 from npubake.fixedpoint.colour import RuntimeInput
-from npubake.layout.memory_plan import l2m_faults, model_intervals, plan_memory
+from npubake.layout.l2m import l2m_faults
+from npubake.layout.memory_plan import model_intervals, plan_memory
 from npubake.layout.strides import FEATURE_MAP_NOTE, Role, TensorLayout, tensor_layout
 from npubake.toolchains.reference.platform_facts import PlatformFacts
 from npubake.toolchains.reference.probe import NAME, VERSION
