@@ -1,4 +1,4 @@
-"""graph.json: what the optimised graph holds, readable without onnx. Data and JSON only; numpy and onnx stay out.
+"""Room ``graph``: graph.json, what the optimised graph holds. Data and JSON only: no onnx, no numpy.
 
 A *fusion group* is the smallest piece that a quantiser sees: the nodes that one fused kernel computes. Its ``outputs``
 are the tensors that a quantiser may stand on; what lies between the nodes of one group is never quantised.
@@ -104,7 +104,7 @@ class GraphSummary:
         return tuple(name for name in names if self.tensors[name].dtype == "float32")
 
     def to_json(self) -> str:
-        """Canonical text: sorted keys, two-space indent, final newline."""
+        """Canonical text: sorted keys, one-space indent, final newline."""
         return json.dumps({"version": 1, **asdict(self)}, sort_keys=True, indent=1) + "\n"
 
     def save(self, path: Path) -> None:

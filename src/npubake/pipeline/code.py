@@ -1,4 +1,4 @@
-"""Digest of the source that a stage runs, in a development checkout; so that an edited stage runs again unasked.
+"""Pipeline: digest of the source that a stage runs, in a development checkout: an edited stage runs again unasked.
 
 Found by reading, never by importing: the stage's module and all modules of the package that it imports, also inside
 functions and by import string. The engine (``pipeline``), ``errors`` and the stage table carry bytes but make none;

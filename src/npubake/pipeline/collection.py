@@ -1,4 +1,4 @@
-"""Care of a store: what it holds, removing what is old or too much, checking every byte. In: a store. Out: reports."""
+"""Pipeline: care of a store: what it holds, removing what is old or too much, checking every byte. Reports leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of files in the work tree, remembered by signature. In: paths. Out: hex sha256.
+"""Pipeline: digests of files in the work tree, remembered by signature. Paths in, hex sha256 out.
 
 A digest is believed while the file keeps inode, size, modification and change time; one taken while the signature was
 young is not kept. The memory is only a cache: without it every file is read.

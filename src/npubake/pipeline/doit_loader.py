@@ -1,4 +1,4 @@
-"""doit's own door: ``doit build recipe=NAME`` at a project's root, through ``[tool.doit]`` of its pyproject.toml.
+"""Pipeline: doit's own door: ``doit build recipe=NAME`` at a project's root, by ``[tool.doit]`` of its pyproject.toml.
 
 The loader asks a *planner* for the tasks; it is found by import string (``[tool.doit] planner``, else ``PLANNER``),
 since recipes are above this room. In: the command line's variables. Out: doit tasks. Refusals end with their exit code.

@@ -1,4 +1,4 @@
-"""Explain: the changes between two key dictionaries as sentences. In: dictionaries, a reader of blobs."""
+"""Pipeline: the changes between two key dictionaries as sentences. Dictionaries and a reader of blobs in."""
 
 from __future__ import annotations
 

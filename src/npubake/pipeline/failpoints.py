@@ -1,4 +1,4 @@
-"""Failpoints: named places at every write where a test can kill the build. No effect, and no cost, unless armed.
+"""Pipeline: named places at every write where a test can kill the build. No effect, and no cost, unless armed.
 
 ``NPUBAKE_FAILPOINT=name[:n]`` kills this process (and the build that started it, when a worker reaches the point) with
 SIGKILL when ``name`` is reached for the n-th time. ``NPUBAKE_FAILPOINT_TRACE=file`` appends every name that is reached;

@@ -1,4 +1,4 @@
-"""Files of the pipeline: atomic writes, copies that never share bytes with their source, file signatures. No policy.
+"""Pipeline: atomic writes, copies that never share bytes with their source, file signatures. Paths; no policy.
 
 A signature is (inode, size, mtime_ns, ctime_ns); the change time notices a file that was replaced with its old size and
 modification time kept. A signature is young while a second write could still leave it unchanged (coarse file clocks).

@@ -1,4 +1,4 @@
-"""The process that forks workers: imports heavy libraries once, then one fork a task. In: descriptors. Out: events.
+"""Pipeline: the process that forks workers: imports heavy libraries once, then one fork a task. Descriptors in.
 
 A request is one byte on the socket with three descriptors: the specification, the pipe for events, the file for what a
 stage prints. When a worker has ended, ``exit`` with its wait status is written to its pipe. When the socket closes, the

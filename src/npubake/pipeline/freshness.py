@@ -1,4 +1,4 @@
-"""What each task would do, without doing it: run, restore, reuse, or unknown because an input will be made anew.
+"""Pipeline: what each task would do, without doing it: run, restore, reuse, or unknown as an input comes anew.
 
 In: a project and tasks. Out: outcomes with keys and reasons. Reads digests and records; imports no tensor library.
 """

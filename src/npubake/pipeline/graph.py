@@ -1,4 +1,4 @@
-"""The plan as a graph: checked, ordered, asked about, drawn. In: tasks. Out: tasks in order, text.
+"""Pipeline: the plan as a graph: checked, ordered, asked about, drawn. Tasks in; tasks in order, text out.
 
 networkx is loaded only here; a settled request (``settled``) needs no plan and no networkx.
 """

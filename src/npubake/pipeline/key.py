@@ -1,4 +1,4 @@
-"""The key of a task: sha256 of the canonical JSON of one dictionary. Explain is the difference of two.
+"""Pipeline: the key of a task: sha256 of the canonical JSON of one dictionary. Explain is the difference of two.
 
 In: a task, the digests of its inputs, versions. Out: the dictionary, its key, a list of changes. No I/O.
 """

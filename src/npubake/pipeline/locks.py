@@ -1,4 +1,4 @@
-"""File locks that die with their process (flock). No policy."""
+"""Pipeline: file locks that die with their process (flock). No policy."""
 
 from __future__ import annotations
 

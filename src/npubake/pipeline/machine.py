@@ -1,4 +1,4 @@
-"""Facts about this machine that are recorded beside a result, never hashed into a key. In: /proc. Out: JSON values."""
+"""Pipeline: facts about this machine, recorded beside a result, never hashed into a key. /proc in, JSON values out."""
 
 from __future__ import annotations
 

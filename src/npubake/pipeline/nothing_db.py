@@ -1,4 +1,4 @@
-"""Pipeline room: the doit backend that keeps nothing. Imports nothing, so that doit can load it for any command."""
+"""Pipeline: the doit backend that keeps nothing. Imports nothing, so that doit can load it for any command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs specifications in worker processes of this machine. In: a specification. Out: a record, or the error.
+"""Pipeline: runs specifications in worker processes of this machine. A specification in; a record, or the error out.
 
 One server process imports what the stages need, and forks a worker for each task (``forkserver``). Workers see a fixed
 environment; threads of numerical libraries are set, not inherited. They end with the process that made the pool.

@@ -1,4 +1,4 @@
-"""A project: its root, its store, and the state under ``.npubake/`` that makes the next build quick or explains it.
+"""Pipeline: a project: root, store, and the state under ``.npubake/`` that makes a build quick or explains it.
 
 ``digests.json`` and ``code.json`` are caches; ``last/<target>.json`` holds the last key dictionary of each task, for
 explain. None of it decides what is fresh: the store does.

@@ -1,4 +1,4 @@
-"""What a build did: one result a task. Data only; the manifest and the final table are made from it."""
+"""Pipeline: what a build did: one result a task. Data only; manifest and final table are made from it."""
 
 from __future__ import annotations
 

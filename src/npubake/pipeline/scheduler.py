@@ -1,4 +1,4 @@
-"""Orders a build with doit: what may start when, and what a failure holds up. In: tasks. Out: a run record.
+"""Pipeline: orders a build with doit: what may start when, what a failure holds up. Tasks in, a run record out.
 
 This module and ``doit_loader`` alone know doit. doit decides the order and nothing else: its database stores nothing,
 and every question about freshness goes to the session.

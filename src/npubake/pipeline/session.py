@@ -1,4 +1,4 @@
-"""One build at work: brings single tasks up to date, in whatever order it is asked. In: tasks. Out: results.
+"""Pipeline: one build at work: brings single tasks up to date, in any order. Tasks in, results out.
 
 Knows the store, the workers and the published files; the order is the scheduler's. Safe to use from several threads.
 """

@@ -1,4 +1,4 @@
-"""The quick answer to "is there anything to do?": signatures of all that the last build of a request read or made.
+"""Pipeline: the quick answer to "is there anything to do?": signatures of all that a request read or made.
 
 In: paths and what to print. Out: the printed summary again, while every signature is as it was. Imports the standard
 library alone, so that a build with nothing to do costs a few stats.

@@ -1,4 +1,4 @@
-"""What a stage is: a small value that says what it reads, what it makes, and where its ``run`` stands. No I/O.
+"""Pipeline: what a stage is: a small value that says what it reads, what it makes, where its ``run`` stands. No I/O.
 
 ``run`` is named by an import string, so that planning never imports onnx, onnxruntime or numpy.
 """

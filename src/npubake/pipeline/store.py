@@ -1,4 +1,4 @@
-"""The store: blobs by digest and records by key, shared by projects and processes. In: bytes. Out: the same bytes.
+"""Pipeline: blobs by digest and records by key, shared by projects and processes. Bytes in, the same bytes out.
 
 ``cas/ab/cdef…`` blobs (mode 0444), ``ac/ab/cdef….json`` records, ``lock/`` one file per key at work, ``tmp/`` private
 folders. Writes go: blob synced, blob named, then the record. Whatever is read is checked against its digest first; what

@@ -1,4 +1,4 @@
-"""A task: one stage with its parameters and inputs, as frozen data. No I/O.
+"""Pipeline: one stage with its parameters and inputs, as frozen data. No I/O.
 
 Tasks of different targets that would do the same work get the same id and merge into one.
 """

@@ -1,4 +1,4 @@
-"""Versions of installed distributions, read from their METADATA. In: names. Out: versions and the files that say so.
+"""Pipeline: versions of installed distributions, read from their METADATA. Names in; versions and their files out.
 
 One scan of ``sys.path`` instead of ``importlib.metadata`` (which costs 30 ms to import, and a scan for each name).
 """

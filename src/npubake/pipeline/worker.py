@@ -1,4 +1,4 @@
-"""The worker: runs one task from its specification and the store, and nothing else. In: JSON. Out: a record, events.
+"""Pipeline: runs one task from its specification and the store, and nothing else. JSON in; a record, events out.
 
 ``python -m npubake.pipeline.worker SPECIFICATION.json`` runs one task anywhere and prints its events, one JSON object
 a line: ``progress`` (done, total), then one of ``done`` (record), ``failed`` (class, faults), ``bug`` (message,

@@ -1,4 +1,4 @@
-"""Quantisation parameters as data: what ``calibrate`` decides, and ``ptq``, ``quantize`` and ``compile`` read.
+"""quant: parameters as data: what ``calibrate`` decides, and ``ptq``, ``quantize`` and ``compile`` read.
 
 Every scale lies on the grid that exact rounding allows (docs/arithmetic.md): for a weighted group with input scale si
 and integer output scale so, the weight scale of output channel c is so / (si * D[c]) with D[c] odd, 1 <= D[c] < 16384.
