@@ -68,6 +68,13 @@ def test_a_choice_reaches_the_stage_that_reads_it(
     assert found(after) == {**found(before), **changed}
 
 
+def test_a_layout_that_a_recipe_states_reaches_samples_and_calibrate(tmp_path: Path) -> None:
+    text = RECIPE.replace("{path: model.onnx}", "{path: model.onnx, inputs: {x: {layout: NHWC}}}")
+    (subject,) = subjects(tmp_path, text, platforms="[generic]")
+    assert parameters.of_samples(subject)["inputs"] == {"x": {"layout": "NHWC"}}
+    assert parameters.of_calibrate(subject)["image_inputs"]["layouts"] == {"x": "NHWC"}
+
+
 def test_platforms_share_all_that_reads_no_platform(tmp_path: Path) -> None:
     tasks = plan(subjects(tmp_path), tmp_path)
     for stage in ("import", "optimize", "samples", "observe"):

@@ -48,9 +48,7 @@ def of_samples(subject: Subject) -> dict[str, Any]:
     recipe = subject.target.recipe
     return stated(
         preset=subject.preprocessing.expanded(),
-        inputs={
-            name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items() if entry.layout != "NCHW"
-        },
+        inputs={name: {"layout": layout} for name, layout in _layouts(subject).items()},
         purpose=(recipe.calibration.purpose, "release"),
         letterboxed=recipe.calibration.letterboxed,
     )
@@ -68,9 +66,14 @@ def of_calibrate(subject: Subject) -> dict[str, Any]:
         calibration=stated(**chosen),
         weights=stated(granularity=(config.granularity, "per_channel")),
         layer_overrides=_overrides(subject) or None,
-        image_inputs={"range": list(span), "channels": channels, "layout": subject.preprocessing.layout}
-        if span
-        else None,
+        image_inputs=None
+        if span is None
+        else {
+            "range": list(span),
+            "channels": channels,
+            "layout": subject.preprocessing.layout,
+            **stated(layouts=_layouts(subject)),
+        },
     )
 
 
@@ -119,6 +122,12 @@ def stated(**values: Any) -> dict[str, Any]:
 def thresholds(gate: Gate) -> dict[str, float]:
     """The figures that the gate judges."""
     return {name: value for name in ("cosine", "sqnr_db") if (value := getattr(gate, name)) is not None}
+
+
+def _layouts(subject: Subject) -> dict[str, str]:
+    """Layouts that the recipe states in place of the preset's."""
+    inputs = subject.target.recipe.model.inputs
+    return {name: entry.layout for name, entry in inputs.items() if entry.layout != "NCHW"}
 
 
 def _overrides(subject: Subject) -> list[dict[str, Any]]:

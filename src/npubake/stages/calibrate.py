@@ -45,14 +45,15 @@ def run(job: Job) -> None:
 
 
 def input_ranges(params: Mapping[str, Any], summary: GraphSummary) -> dict[str, list[float]]:
-    """The declared range of each graph input. ``image_inputs`` ``{range, channels, layout}`` stands for every input
-    that takes a picture of so many channels: the plan knows no names; ``input_ranges`` states them by name.
+    """The declared range of each graph input. ``image_inputs`` ``{range, channels, layout, layouts: {name: layout}}``
+    stands for every input that takes a picture of so many channels; ``input_ranges`` states them by name.
     """
     ranges = dict(params.get("input_ranges", {}))
     images = params.get("image_inputs", {})
     for name in summary.inputs if images else ():
         shape = summary.tensors[name].shape
-        if len(shape) == 4 and shape[1 if images["layout"] == "NCHW" else 3] == images["channels"]:
+        layout = images.get("layouts", {}).get(name, images["layout"])
+        if len(shape) == 4 and shape[1 if layout == "NCHW" else 3] == images["channels"]:
             ranges.setdefault(name, list(images["range"]))
     return ranges
 
