@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import mpmath  # type: ignore[import-untyped]
+import mpmath
 import numpy as np
 import onnx
 from numpy.typing import NDArray

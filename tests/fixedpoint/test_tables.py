@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-import mpmath  # type: ignore[import-untyped]
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
