@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
-from npubake.errors import BuildError
+from npubake.errors import BuildError, Fault, UsageError
 
 # The command that argparse chose -> the module of this room that has the function of that name.
 COMMANDS = {
@@ -29,35 +32,69 @@ COMMANDS = {
 }
 
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+PIPE_CLOSED = 141  # 128 + SIGPIPE: whoever read standard output has stopped
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; a ``BuildError`` is printed with all its faults."""
-    from npubake.cli.parser import build_parser
-
-    arguments = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show must not end a build
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        module = importlib.import_module(f"npubake.cli.{COMMANDS[arguments.run]}")
-        code: int = getattr(module, f"run_{arguments.run}")(arguments)
+        code = _run(words)
         sys.stdout.flush()
         return code
-    except BuildError as error:
-        return _refuse(error, as_json=arguments.json)
-    except KeyboardInterrupt:
-        print("interrupted; finished stages are kept", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return PIPE_CLOSED
 
 
-def _refuse(error: BuildError, *, as_json: bool) -> int:
+def _run(words: Sequence[str]) -> int:
+    from npubake.cli.parser import build_parser
+
+    as_json = "--json" in words
+    try:
+        arguments = build_parser().parse_args(words)
+        with _inside(arguments.directory):
+            arguments.directory = "."
+            module = importlib.import_module(f"npubake.cli.{COMMANDS[arguments.run]}")
+            code: int = getattr(module, f"run_{arguments.run}")(arguments)
+        return code
+    except BuildError as error:
+        return _refuse(error.who, error.exit_code, error.faults, as_json=as_json)
+    except KeyboardInterrupt:
+        fault = Fault(what="interrupted; finished stages are kept", hint="The same command goes on where it stopped.")
+        return _refuse("interrupt", INTERRUPTED, (fault,), as_json=as_json)
+
+
+@contextlib.contextmanager
+def _inside(directory: str) -> Iterator[None]:
+    """The command as if started in ``directory``. Raises UsageError where it is none."""
+    try:
+        before = Path.cwd() if directory != "." else None
+        os.chdir(directory)
+        Path.cwd()
+    except (OSError, ValueError) as error:
+        hint = "-C takes a folder; a folder that was deleted while a shell stands in it is none."
+        raise UsageError(Fault(what="no such folder", where=directory, hint=hint)) from error
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
+
+
+def _refuse(who: str, exit_code: int, faults: Sequence[Fault], *, as_json: bool) -> int:
     if as_json:
         import json
 
-        faults = [asdict(fault) for fault in error.faults]
-        print(json.dumps({"error": {"who": error.who, "exit_code": error.exit_code, "faults": faults}}))
-    print(f"npubake: {error.who} error", file=sys.stderr)
-    print(error, file=sys.stderr)
-    return error.exit_code
+        told = [asdict(fault) for fault in faults]
+        print(json.dumps({"error": {"who": who, "exit_code": exit_code, "faults": told}}))
+    print(f"npubake: {who} error" if who != "interrupt" else "npubake: stopped", file=sys.stderr)
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return exit_code
 
 
 if __name__ == "__main__":

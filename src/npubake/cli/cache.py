@@ -10,13 +10,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from npubake.cli import root
-from npubake.errors import Fault, UsageError
+from npubake.errors import Fault, StoreError, UsageError
 from npubake.report.tables import size_text
 
 if TYPE_CHECKING:
     from npubake.pipeline.project import Project
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_DIGITS = 18  # a number with more of them is larger than any disk, and stays so with these
 _DAY_S = 86400.0
 
 
@@ -75,7 +76,9 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(Fault(what=f"{text!r} is no size", where="--max-size", hint="Write 500MiB, 2GiB or bytes."))
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    whole, _, part = match[1].partition(".")
+    unit = _UNITS[match[2].upper()]
+    return int(whole[:_DIGITS]) * unit + int(float(f"0.{part or 0}") * unit)
 
 
 def _project(arguments: argparse.Namespace) -> Project:
@@ -85,9 +88,12 @@ def _project(arguments: argparse.Namespace) -> Project:
 
 
 def _last_keys(project: Project) -> frozenset[str]:
-    """Keys of the last build of every target of this project."""
+    """Keys of the last build of every target of this project. Raises StoreError where a note of it is damaged."""
     keys: set[str] = set()
     for path in sorted((project.state / "last").glob("*.json")):
-        entries = json.loads(path.read_text())
-        keys |= {entry["key"] for entry in entries.values()}
+        try:
+            keys |= {entry["key"] for entry in json.loads(path.read_bytes()).values()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            hint = "It says what the last build made, which is to be kept: delete it, then build that target again."
+            raise StoreError(Fault(what=f"it cannot be read: {error}", where=str(path), hint=hint)) from error
     return frozenset(keys)

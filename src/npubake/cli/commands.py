@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from npubake.cli import root
 from npubake.errors import Fault, UsageError
+from npubake.nearest import did_you_mean
 from npubake.request import Outcome, Request
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from npubake.pipeline.task import Task
     from npubake.recipe.lock import Policy
 
 WORK_TO_DO = 3
@@ -74,12 +78,16 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from npubake.build import assess
     from npubake.cli.text import plan_text
 
+    if arguments.graph and arguments.json:
+        hint = "Ask for one of the two; the JSON lists each task with its id."
+        raise UsageError(Fault(what="--graph prints a picture's source, --json an object", where="--graph", hint=hint))
     prepared, probes = assess(root.find(arguments.directory), request_of(arguments))
+    code = WORK_TO_DO if arguments.check and any(probe.outcome != "reuse" for probe in probes) else 0
     if arguments.graph:
         from npubake.pipeline.graph import to_dot, to_mermaid
 
         print((to_mermaid if arguments.graph == "mermaid" else to_dot)(prepared.tasks), end="")
-        return 0
+        return code
     tasks = [
         {
             "task": probe.task.id,
@@ -107,8 +115,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         print(plan_text(targets, tasks))
         for warning in prepared.warnings:
             print(f"warning: {warning}", file=sys.stderr)
-    pending = any(task["outcome"] != "reuse" for task in tasks)
-    return WORK_TO_DO if arguments.check and pending else 0
+    return code
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
@@ -116,6 +123,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
     from npubake.build import assess
 
     _, probes = assess(root.find(arguments.directory), request_of(arguments))
+    _know_stage(arguments.stage, [probe.task for probe in probes])
     wanted = [
         probe
         for probe in probes
@@ -137,6 +145,13 @@ def run_explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _know_stage(stage: str | None, tasks: Sequence[Task]) -> None:
+    """Raises UsageError for a stage that no task of the plan has."""
+    known = {name for task in tasks for name in (task.stage.name, task.name)}
+    if stage is not None and stage not in known:
+        raise UsageError(Fault(what=f"there is no stage {stage!r}", where="--stage", hint=did_you_mean(stage, known)))
+
+
 def run_status(arguments: argparse.Namespace) -> int:
     """``npubake status``."""
     from npubake.build import assess
@@ -148,20 +163,27 @@ def run_status(arguments: argparse.Namespace) -> int:
     for subject in prepared.subjects:
         mine = [probe for probe in probes if subject.name in probe.task.targets]
         manifest = place / "build" / subject.name / "manifest.json"
+        gates = _gates(manifest)
         rows[subject.name] = {
-            "current": manifest.is_file() and all(probe.outcome == "reuse" for probe in mine),
+            "current": gates is not None and all(probe.outcome == "reuse" for probe in mine),
             "to_run": [probe.task.name for probe in mine if probe.outcome in ("run", "unknown")],
             "to_restore": [probe.task.name for probe in mine if probe.outcome == "restore"],
-            "manifest": f"build/{subject.name}/manifest.json" if manifest.is_file() else None,
-            "gates": json.loads(manifest.read_text()).get("reproducible", {}).get("gates", [])
-            if manifest.is_file()
-            else [],
+            "manifest": f"build/{subject.name}/manifest.json" if gates is not None else None,
+            "gates": gates or [],
         }
     if arguments.json:
         _print_json({"targets": rows})
     else:
         print(status_text(rows))
     return 0
+
+
+def _gates(manifest: Path) -> list[dict[str, Any]] | None:
+    """Verdicts of the last build; None where there is no manifest, or a damaged one (the next build writes it)."""
+    try:
+        return list(json.loads(manifest.read_bytes())["reproducible"]["gates"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def request_of(arguments: argparse.Namespace) -> Request:

@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import math
+from typing import Any, NoReturn
 
 from npubake import __version__
+from npubake.errors import Fault, UsageError
 
-EXIT_CODES = "exit codes: 0 done; 1 a gate or stage failed; 2 a mistake in what was asked; 3 plan --check: work to do"
+EXIT_CODES = (
+    "exit codes: 0 done; 1 a gate or stage failed; 2 a mistake in what was asked; 3 plan --check: work to do; "
+    "130 interrupted; 141 the reader of standard output has gone"
+)
+_MOST = 4096  # tasks at once, and threads: more is a typing error
 TARGETS_HELP = "recipe or target names, comma lists, or recipe=NAME; none: all of the project"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that refuses as every other part does. Raises UsageError instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(Fault(what=message, where=self.prog, hint=" ".join(self.format_usage().split())))
+
+
+def _word(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty value: is a shell variable unset?")
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {_MOST}")
+    return int(text)
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = math.nan
+    if not 0 <= days < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days, 0 or more")
+    return days
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Every command's ``run`` default is its name in ``cli.COMMANDS``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="npubake",
         description="Bakes a trained model into a deployable artifact for an edge NPU, from one YAML recipe.",
         epilog=EXIT_CODES,
@@ -39,7 +74,9 @@ def _command(commands: Any, name: str, help_text: str, **extra: Any) -> argparse
 
 def _targets(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=TARGETS_HELP)
-    parser.add_argument("--toolchain", metavar="NAME", help="use another toolchain than the platform's default")
+    parser.add_argument(
+        "--toolchain", type=_word, metavar="NAME", help="use another toolchain than the platform's default"
+    )
     parser.add_argument("--fast", action="store_true", help="a quick trial on a few samples; never deployable")
 
 
@@ -50,8 +87,10 @@ def _locking(parser: argparse.ArgumentParser) -> None:
 
 
 def _running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--jobs", type=int, default=1, metavar="N", help="tasks at once (default 1)")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of one task (default: all cores)")
+    parser.add_argument("-n", "--jobs", type=_count, default=1, metavar="N", help="tasks at once (default 1)")
+    parser.add_argument(
+        "--threads", type=_count, default=0, metavar="N", help="threads of one task (default: all cores)"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress; only the result")
 
 
@@ -61,7 +100,7 @@ def _building(commands: Any) -> None:
     _locking(build)
     _running(build)
     build.add_argument("-k", "--keep-going", action="store_true", help="go on with what a failure does not touch")
-    build.add_argument("--until", metavar="STAGE", help="stop after this stage")
+    build.add_argument("--until", type=_word, metavar="STAGE", help="stop after this stage")
     check = _command(commands, "check", "report every refusal of the targets in seconds, without inference")
     _targets(check)
     _locking(check)
@@ -72,11 +111,11 @@ def _asking(commands: Any) -> None:
     plan = _command(commands, "plan", "list every task and whether it would run, with the reason")
     _targets(plan)
     plan.add_argument("--check", action="store_true", help="exit with 3 if anything would run")
-    plan.add_argument("--until", metavar="STAGE", help="only what this stage needs")
+    plan.add_argument("--until", type=_word, metavar="STAGE", help="only what this stage needs")
     plan.add_argument("--graph", choices=("mermaid", "dot"), help="print the plan as a picture's source instead")
     explain = _command(commands, "explain", "show why tasks would run: each field's old and new value")
     _targets(explain)
-    explain.add_argument("--stage", metavar="STAGE", help="only this stage")
+    explain.add_argument("--stage", type=_word, metavar="STAGE", help="only this stage")
     status = _command(commands, "status", "show each target's last build, its gates and whether it is current")
     _targets(status)
     listing = _command(commands, "list", "list recipes, platforms, presets and toolchains")
@@ -86,13 +125,15 @@ def _asking(commands: Any) -> None:
 def _artifacts(commands: Any) -> None:
     new = _command(commands, "new", "write a commented recipe for an ONNX file")
     new.add_argument("model", metavar="MODEL.onnx")
-    new.add_argument("--name", help="the recipe's name (default: the file's)")
-    new.add_argument("--platform", action="append", metavar="NAME", help="platform, repeatable (default: generic)")
+    new.add_argument("--name", type=_word, help="the recipe's name (default: the file's)")
+    new.add_argument(
+        "--platform", action="append", type=_word, metavar="NAME", help="platform, repeatable (default: generic)"
+    )
     new.add_argument("--force", action="store_true", help="overwrite an existing recipe")
     run = _command(commands, "run", "feed images or arrays to a built artifact")
     run.add_argument("target", metavar="TARGET", help="a built target, or a package or bundle file")
     run.add_argument("inputs", nargs="+", metavar="FILE", help="image, .npy or .npz; NAME=FILE for several inputs")
-    run.add_argument("--out", metavar="FILE.npz", help="write the outputs there")
+    run.add_argument("--out", type=_word, metavar="FILE.npz", help="write the outputs there")
     verify = _command(commands, "verify", "check every byte of a bundle and run it against its recorded outputs")
     verify.add_argument("bundle", metavar="BUNDLE", help="a bundle file, or a built target")
 
@@ -105,7 +146,7 @@ def _housekeeping(commands: Any) -> None:
     gc = _command(actions, "gc", "remove what no build of this project needs, oldest first")
     gc.set_defaults(run="cache_gc")
     gc.add_argument("--max-size", metavar="SIZE", help="keep at most this much, e.g. 2GiB")
-    gc.add_argument("--max-age", metavar="DAYS", type=float, help="drop what no build used for so many days")
+    gc.add_argument("--max-age", metavar="DAYS", type=_days, help="drop what no build used for so many days")
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
     _command(actions, "fsck", "hash every blob; damaged ones are dropped").set_defaults(run="cache_fsck")
     completion = commands.add_parser("completion", help="print a shell completion script")

@@ -10,6 +10,8 @@ from onnx import helper
 
 from npubake.errors import Fault, RecipeError
 
+_EXPORT = "Name a file that an ONNX exporter wrote."
+
 
 def tensor_facts(path: Path) -> tuple[list[tuple[str, tuple[int | str, ...], str]], ...]:
     """(inputs, outputs), each a list of (name, shape, numpy dtype name); an open dimension is its name or ``?``.
@@ -19,11 +21,12 @@ def tensor_facts(path: Path) -> tuple[list[tuple[str, tuple[int | str, ...], str
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except FileNotFoundError as error:
-        raise RecipeError(Fault(what="there is no such file", where=str(path))) from error
+        hint = "Name the ONNX file; relative paths count from the current folder."
+        raise RecipeError(Fault(what="there is no such file", where=str(path), hint=hint)) from error
     except (DecodeError, OSError) as error:
-        raise RecipeError(Fault(what=f"not an ONNX model: {error}", where=str(path))) from error
+        raise RecipeError(Fault(what=f"not an ONNX model: {error}", where=str(path), hint=_EXPORT)) from error
     if not graph.node:
-        raise RecipeError(Fault(what="not an ONNX model: it has no node", where=str(path)))
+        raise RecipeError(Fault(what="not an ONNX model: it has no node", where=str(path), hint=_EXPORT))
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [_fact(value) for value in graph.input if value.name not in constants]
     return inputs, [_fact(value) for value in graph.output]
