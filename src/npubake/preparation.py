@@ -21,8 +21,7 @@ from npubake.platforms import platform_folder
 from npubake.recipe import lock
 from npubake.recipe.data import RANDOM, Listing, find_labels, list_data
 from npubake.recipe.recipe import Recipe
-from npubake.recipe.targets import Project as Recipes
-from npubake.recipe.targets import Target, load_project, resolve
+from npubake.recipe.targets import Catalogue, Target, load_catalogue, resolve
 from npubake.stages import STAGES
 
 if TYPE_CHECKING:
@@ -45,9 +44,9 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
     """Plan the request. Raises BuildError with the faults of all its recipes and data at once."""
     seen = Seen()
     _see_documents(root, seen)
-    recipes = load_project(root)
+    catalogue = load_catalogue(root)
     project = Project(root)
-    found = _targets(recipes, request)
+    found = _targets(catalogue, request)
     for name in dict.fromkeys(target.toolchain for target in found):
         toolchains.require(name)
     locks = _locks(found, project, request, seen, write=write_lock)
@@ -81,15 +80,15 @@ def _see_documents(root: Path, seen: Seen) -> None:
             seen.add(file)
 
 
-def _targets(recipes: Recipes, request: Request) -> tuple[Target, ...]:
+def _targets(catalogue: Catalogue, request: Request) -> tuple[Target, ...]:
     """The targets asked for; with no name, all of a project whose recipes can all be read."""
     if request.names:
-        return resolve(request.names, recipes, request.toolchain)
-    if recipes.broken:
-        raise RecipeError(*(fault for error in recipes.broken.values() for fault in error.faults))
-    if not recipes.recipes:
+        return resolve(request.names, catalogue, request.toolchain)
+    if catalogue.broken:
+        raise RecipeError(*(fault for error in catalogue.broken.values() for fault in error.faults))
+    if not catalogue.recipes:
         raise UsageError(Fault(what="the project has no recipe", hint="'npubake new MODEL.onnx' writes one."))
-    return resolve(list(recipes.recipes), recipes, request.toolchain)
+    return resolve(list(catalogue.recipes), catalogue, request.toolchain)
 
 
 def _locks(

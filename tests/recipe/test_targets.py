@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from npubake.errors import RecipeError, UsageError
 from npubake.platforms import load_platforms
 from npubake.recipe.loader import load_recipe
-from npubake.recipe.targets import Lane, Project, load_project, resolve, targets
+from npubake.recipe.targets import Catalogue, Lane, load_catalogue, resolve, targets
 from tests.recipe.writing import SMALL, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,20 +19,20 @@ PLATFORMS = load_platforms(ROOT)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def catalogue(tmp_path: Path) -> Catalogue:
     write(tmp_path, "yolo_640.yaml", SMALL.replace("[generic]", "[j6e, j6p]"))
     write(tmp_path, "board.yaml", SMALL.replace("platforms: [generic]", "platform: j6p"))
     write(tmp_path, "broken.yaml", SMALL + "x: 1\n")
-    return load_project(tmp_path)
+    return load_catalogue(tmp_path)
 
 
-def names(*asked: str, project: Project, toolchain: str | None = None) -> list[str]:
-    return [target.name for target in resolve(list(asked), project, toolchain)]
+def names(*asked: str, catalogue: Catalogue, toolchain: str | None = None) -> list[str]:
+    return [target.name for target in resolve(list(asked), catalogue, toolchain)]
 
 
-def test_the_names_of_targets(project: Project) -> None:
-    assert list(project.targets) == ["board", "yolo_640_j6e", "yolo_640_j6p"]
-    assert list(project.broken) == ["broken"]
+def test_the_names_of_targets(catalogue: Catalogue) -> None:
+    assert list(catalogue.targets) == ["board", "yolo_640_j6e", "yolo_640_j6p"]
+    assert list(catalogue.broken) == ["broken"]
 
 
 def test_a_toolchain_that_is_not_the_default_is_in_the_name(tmp_path: Path) -> None:
@@ -70,35 +70,38 @@ def test_who_decided_the_lane(tmp_path: Path) -> None:
         (["board_horizon"], ["board_horizon"]),
     ],
 )
-def test_what_may_be_typed(project: Project, asked: list[str], found: list[str]) -> None:
-    assert names(*asked, project=project) == found
+def test_what_may_be_typed(catalogue: Catalogue, asked: list[str], found: list[str]) -> None:
+    assert names(*asked, catalogue=catalogue) == found
 
 
-def test_the_command_lines_toolchain_renames(project: Project) -> None:
-    assert names("yolo_640", project=project, toolchain="horizon") == ["yolo_640_j6e_horizon", "yolo_640_j6p_horizon"]
+def test_the_command_lines_toolchain_renames(catalogue: Catalogue) -> None:
+    assert names("yolo_640", catalogue=catalogue, toolchain="horizon") == [
+        "yolo_640_j6e_horizon",
+        "yolo_640_j6p_horizon",
+    ]
     with pytest.raises(RecipeError) as caught:
-        names("board", project=project, toolchain="mobilint")
+        names("board", catalogue=catalogue, toolchain="mobilint")
     assert caught.value.faults[0].where == "--toolchain"
 
 
 @pytest.mark.parametrize("asked", [[], [""], [","], ["board,"], [" "]])
-def test_an_empty_name_is_refused(project: Project, asked: list[str]) -> None:
+def test_an_empty_name_is_refused(catalogue: Catalogue, asked: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
-        names(*asked, project=project)
+        names(*asked, catalogue=catalogue)
     assert "yolo_640" in caught.value.faults[0].hint
 
 
-def test_misspelt_names_are_refused_together_with_the_nearest(project: Project) -> None:
+def test_misspelt_names_are_refused_together_with_the_nearest(catalogue: Catalogue) -> None:
     with pytest.raises(UsageError) as caught:
-        names("yolo_640_j6q,baord", project=project)
+        names("yolo_640_j6q,baord", catalogue=catalogue)
     assert ["'yolo_640_j6" in caught.value.faults[0].hint, "'board'" in caught.value.faults[1].hint] == [True, True]
 
 
-def test_a_broken_recipe_stops_only_who_asks_for_it(project: Project) -> None:
-    assert names("board", project=project) == ["board"]
+def test_a_broken_recipe_stops_only_who_asks_for_it(catalogue: Catalogue) -> None:
+    assert names("board", catalogue=catalogue) == ["board"]
     for asked in ("broken", "broken_generic"):
         with pytest.raises(RecipeError) as caught:
-            names(asked, project=project)
+            names(asked, catalogue=catalogue)
         assert caught.value.faults[0].path == "$.x"
 
 
@@ -111,7 +114,7 @@ def test_names_that_collide_are_refused(tmp_path: Path, other: str) -> None:
     write(tmp_path, "a.yaml", SMALL.replace("[generic]", "[j6p]"))
     write(tmp_path, "b.yaml", SMALL.replace("platforms: [generic]\n", other))
     with pytest.raises(RecipeError) as caught:
-        load_project(tmp_path)
+        load_catalogue(tmp_path)
     assert [fault.path for fault in caught.value.faults] == ["$.name"]
 
 
@@ -150,7 +153,7 @@ def test_each_target_comes_once_however_it_is_asked_for(asked: list[str]) -> Non
     assert len(found) == len(set(found))
 
 
-SHIPPED = load_project(ROOT)
+SHIPPED = load_catalogue(ROOT)
 
 
 def test_the_shipped_project() -> None:

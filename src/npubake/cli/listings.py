@@ -36,14 +36,14 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def _recipes(directory: str) -> list[dict[str, Any]]:
-    from npubake.recipe.targets import load_project
+    from npubake.recipe.targets import load_catalogue
 
-    project = load_project(root.find(directory))
+    catalogue = load_catalogue(root.find(directory))
     rows: list[dict[str, Any]] = []
-    for name, recipe in project.recipes.items():
-        targets = [target.name for target in project.targets.values() if target.recipe.name == name]
+    for name, recipe in catalogue.recipes.items():
+        targets = [target.name for target in catalogue.targets.values() if target.recipe.name == name]
         rows.append({"name": name, "targets": " ".join(targets), "description": recipe.description})
-    for name, error in project.broken.items():
+    for name, error in catalogue.broken.items():
         rows.append({"name": name, "targets": "cannot be read", "description": str(error.faults[0])})
     return rows
 

@@ -1,4 +1,4 @@
-"""Recipe room: recipes times platforms -> targets, and typed names -> targets. No I/O but for ``load_project``."""
+"""Recipe room: recipes times platforms -> targets, and typed names -> targets. No I/O but for ``load_catalogue``."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _misfits(recipe: Recipe, platform: Platform, asked: str | None) -> Iterable[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
+class Catalogue:
     """All that can be built. targets: by name; broken: recipes that cannot be loaded, by name, with why.
 
     A broken recipe stops only those who ask for it, or for everything.
@@ -121,7 +121,7 @@ class Project:
     broken: Mapping[str, RecipeError] = field(default_factory=dict)
 
 
-def load_project(root: Path) -> Project:
+def load_catalogue(root: Path) -> Catalogue:
     """Read every recipe and platform. Raises RecipeError where names collide, PlatformError for a bad platform file."""
     platforms = load_platforms(root)
     recipes: dict[str, Recipe] = {}
@@ -137,7 +137,7 @@ def load_project(root: Path) -> Project:
             recipes[name] = recipe
     everything = [target for several in found.values() for target in several]
     refuse_collisions(everything, recipes)
-    return Project(
+    return Catalogue(
         root=root,
         recipes=recipes,
         platforms=platforms,
@@ -173,7 +173,7 @@ def refuse_collisions(found: Sequence[Target], recipes: Mapping[str, Recipe]) ->
         raise RecipeError(*faults.values())
 
 
-def resolve(names: str | Sequence[str], project: Project, toolchain: str | None = None) -> tuple[Target, ...]:
+def resolve(names: str | Sequence[str], catalogue: Catalogue, toolchain: str | None = None) -> tuple[Target, ...]:
     """Targets for what was typed: target names, recipe names (all its targets), comma lists; each target once.
 
     A name that ends in a toolchain of its platform (``yolo_640_j6p_horizon``) asks for that toolchain. Raises
@@ -182,14 +182,14 @@ def resolve(names: str | Sequence[str], project: Project, toolchain: str | None 
     texts = [names] if isinstance(names, str) else list(names)
     words = [word.strip() for text in texts for word in text.split(",")]
     if not words or not all(words):
-        hint = f"Name a target or a recipe: {', '.join([*project.recipes, *project.broken])}."
+        hint = f"Name a target or a recipe: {', '.join([*catalogue.recipes, *catalogue.broken])}."
         raise UsageError(Fault(what="an empty recipe name", hint=hint))
     found: dict[str, Target] = {}
     faults = []
     for word in words:
-        several = _named(word, project, toolchain)
+        several = _named(word, catalogue, toolchain)
         if not several:
-            known = {*project.targets, *project.recipes, *project.broken}
+            known = {*catalogue.targets, *catalogue.recipes, *catalogue.broken}
             faults.append(Fault(what=f"there is no target or recipe {word!r}", hint=did_you_mean(word, known)))
         found.update({target.name: target for target in several})
     if faults:
@@ -197,26 +197,26 @@ def resolve(names: str | Sequence[str], project: Project, toolchain: str | None 
     return tuple(found.values())
 
 
-def _named(word: str, project: Project, toolchain: str | None) -> tuple[Target, ...]:
-    if word in project.recipes:
-        return targets(project.recipes[word], project.platforms, toolchain)
-    target = project.targets.get(word)
+def _named(word: str, catalogue: Catalogue, toolchain: str | None) -> tuple[Target, ...]:
+    if word in catalogue.recipes:
+        return targets(catalogue.recipes[word], catalogue.platforms, toolchain)
+    target = catalogue.targets.get(word)
     if target is not None:
-        return _again(target, project, toolchain)
-    for target in project.targets.values():
+        return _again(target, catalogue, toolchain)
+    for target in catalogue.targets.values():
         for other in target.platform.toolchains:
-            (candidate,) = _again(target, project, other)
+            (candidate,) = _again(target, catalogue, other)
             if candidate.name == word and toolchain in (None, other):
                 return (candidate,)
-    for name, error in project.broken.items():
+    for name, error in catalogue.broken.items():
         if word == name or word.startswith(f"{name}_"):
             raise error
     return ()
 
 
-def _again(target: Target, project: Project, toolchain: str | None) -> tuple[Target, ...]:
+def _again(target: Target, catalogue: Catalogue, toolchain: str | None) -> tuple[Target, ...]:
     """The same recipe and platform by ``toolchain``; refused where it does not serve the platform."""
     faults = tuple(_misfits(target.recipe, target.platform, toolchain)) if toolchain else ()
     if faults:
         raise RecipeError(*faults)
-    return (_target(target.recipe, project.platforms[target.platform.name], toolchain),) if toolchain else (target,)
+    return (_target(target.recipe, catalogue.platforms[target.platform.name], toolchain),) if toolchain else (target,)
