@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-FILE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 7
+FILE_LINES, FUNCTION_LINES, PARAMETERS = 320, 50, 6
 
 
 class Function(NamedTuple):

@@ -1,4 +1,4 @@
-"""Room ``stages``: check. Every refusal of a target that needs the graph and no inference; reads graph.json, no onnx.
+"""stages: ``check``, every refusal of a target that needs the graph and no inference; reads graph.json, no onnx.
 
 Parameters (JSON; whatever is absent is not checked):
   lane              the target's lane, canonical (never ``platform``)

@@ -1,4 +1,4 @@
-"""Room ``stages``: import. The bytes of a source model enter, the original float model leaves.
+"""stages: ``import``, the bytes of a source model enter, the original float model leaves.
 
 Parameters: ``inputs: {name: {shape: [sizes], ...}}`` (other keys of an input are not read), ``baseline_cosine``
 (default 0.9999). Input ``model``: the source file; ``baseline`` (optional): an npz, see ``graph.baseline``.

@@ -1,4 +1,4 @@
-"""Room ``stages``: optimize. The original float model enters, the optimised one and graph.json leave. No parameters."""
+"""stages: ``optimize``, the original float model enters, the optimised one and graph.json leave. No parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room ``stages``: ptq. The calibrated model enters; nonlinear operators leave as lookup tables. An adapter."""
+"""stages: ``ptq``, the calibrated model enters; nonlinear operators leave as lookup tables. An adapter."""
 
 from __future__ import annotations
 
