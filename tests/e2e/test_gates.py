@@ -22,7 +22,9 @@ ALL = "{calibrated: {sqnr_db: 15}, ptq: {sqnr_db: 20}, quantized: {cosine: 0.98,
 
 def released(workspace: Workspace) -> dict[str, bytes]:
     folder = workspace.root / "build" / "small"
-    return {name: (folder / name).read_bytes() for name in ("small.bundle", "manifest.json")}
+    return {
+        name: (folder / name).read_bytes() for name in ("small.bundle", "small.npub", "contract.json", "manifest.json")
+    }
 
 
 def build_with_fault(workspace: Workspace, folder: Path, stage: str, fault: str, side: str = "outputs") -> Result:
@@ -40,6 +42,7 @@ def build_with_fault(workspace: Workspace, folder: Path, stage: str, fault: str,
         ("quantized", "quantize", "coarse_output", ALL),
         ("product", "quantize", "shifted_classes", "{quantized: {cosine: null, sqnr_db: null}}"),
     ],
+    ids=["optimized", "calibrated", "ptq", "quantized", "product"],
 )
 def test_a_planted_fault_fails_its_gate(
     built: Workspace, tmp_path: Path, boundary: str, stage: str, fault: str, gates: str

@@ -159,8 +159,7 @@ def _same_size_png(content: bytes) -> bytes:
     body = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw, 9))
     end = chunk(b"IEND", b"")
     gap = len(content) - len(body) - len(end)
-    if gap < 12:
-        pytest.skip(f"the replacement does not fit: {gap} bytes")
+    assert gap >= 12, "the replacement does not fit"
     return body + chunk(b"teXt", b" " * (gap - 12)) + end
 
 

@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e.workspace import Workspace
 
 
@@ -118,7 +116,6 @@ def test_a_store_that_is_a_file_is_a_clear_error(fresh: Workspace, tmp_path: Pat
     assert str(place) in result.err
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(built: Workspace) -> None:
     reference = built.bundle()
     built.edit("samples: 16", "samples: 15")

@@ -16,6 +16,8 @@ def test_bundle(tmp_path: Path) -> None:
     roads = [packaged(verified(compiled(road, {"platform": J6P}), {"count": 1})) for road in roads]
     data = roads[0].files["package.bundle"].read_bytes()
     assert data == roads[1].files["package.bundle"].read_bytes()
+    for port in ("deployable", "contract"):  # handed on
+        assert roads[0].files[f"package.{port}"].read_bytes() == roads[0].files[f"compile.{port}"].read_bytes()
     ports = {
         bundle.PACKAGE: "compile.deployable",
         bundle.CONTRACT: "compile.contract",

@@ -119,4 +119,4 @@ def verified(road: Road, params: Mapping[str, Any], model: str = "quantize.model
 def packaged(road: Road) -> Road:
     inputs = {"deployable": "compile.deployable", "contract": "compile.contract", "archive": "samples",
               "verified": "verify.record", "outputs": "verify.outputs"}  # fmt: skip
-    return road.run(package, inputs, ("bundle",), {})
+    return road.run(package, inputs, ("bundle", "deployable", "contract"), {})

@@ -49,6 +49,15 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Road:
     return made.run(calibrate, {**both, "statistics": "observe.statistics"}, ("model", "parameters", "record"), params)
 
 
+def test_statistics_are_the_same_bytes_for_any_thread_count(road: Road, tmp_path: Path) -> None:
+    inputs = {"model": "optimize.model", "graph": "optimize.graph", "samples": "samples"}
+    paths = {port: (road.files[source],) for port, source in inputs.items()}
+    for threads in (2, 3):  # the road's were made with one
+        made = tmp_path / f"{threads}.npz"
+        observe.run(Job(params={}, inputs=paths, outputs={"statistics": made}, threads=threads))
+        assert made.read_bytes() == road.files["observe.statistics"].read_bytes()
+
+
 def test_nv12_gives_the_integers_of_the_decoded_float_input(road: Road, tmp_path: Path) -> None:
     """Board: nv12 bytes. Witness: the same bytes decoded by numpy, through the linear step, into the float input."""
     board = compiled(quantised(road.branch(tmp_path / "nv12"), {"runtime_input": {"images": NV12}}), {"platform": J6P})
@@ -73,7 +82,7 @@ def test_bundle_runs_on_a_photograph(road: Road, tmp_path: Path) -> None:
         package,
         {"deployable": "compile.deployable", "contract": "compile.contract", "archive": "archive",
          "verified": "verify.record", "outputs": "verify.outputs"},
-        ("bundle",),
+        ("bundle", "deployable", "contract"),
         {},
     )  # fmt: skip
     path = made.files["package.bundle"]

@@ -165,8 +165,7 @@ class _Road:
     def _deployable(self, gates: list[str]) -> None:
         name = self.subject.name
         quantised = {port: self._from("quantize", port) for port in ("model", "removed", "record")}
-        files = {"deployable": f"{name}.npub", "contract": "contract.json"}
-        self._add("compile", quantised, parameters.of_compile(self.subject), files, after=gates)
+        self._add("compile", quantised, parameters.of_compile(self.subject), {}, after=gates)
         inputs = {
             "deployable": self._from("compile", "deployable"),
             "model": self._from("quantize", "model"),
@@ -181,7 +180,9 @@ class _Road:
             "verified": self._from("verify", "record"),
             "outputs": self._from("verify", "outputs"),
         }
-        self._add("package", parts, {}, {"bundle": f"{name}.bundle"})
+        # The deployable is published here, not by compile: only what verify accepted replaces the last good one.
+        files = {"deployable": f"{name}.npub", "contract": "contract.json", "bundle": f"{name}.bundle"}
+        self._add("package", parts, {}, files)
 
     def _add(
         self,

@@ -128,7 +128,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "package",
-            1,
+            2,
             {
                 "deployable": "deployable",
                 "contract": "record",
@@ -136,7 +136,7 @@ STAGES: dict[str, Stage] = {
                 "verified": "record",
                 "outputs": "archive",
             },
-            {"bundle": "bundle"},
+            {"bundle": "bundle", "deployable": "deployable", "contract": "record"},
         ),
     )
 }
