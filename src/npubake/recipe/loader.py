@@ -52,49 +52,41 @@ def _merged(path: Path, above: tuple[Path, ...], files: list[Path], whole: Docum
     whole.faults.extend(document.faults)
     whole.faulty.update(document.faulty)
     root = document.root
-    if root is None or not isinstance(root.value, dict):
+    named = root.value.get("extends") if root is not None and isinstance(root.value, dict) else None
+    if root is None or named is None or ("extends",) in document.faulty:
         files.append(path)
         return root
-    base_node = root.value.get("extends")
-    if base_node is not None and not (isinstance(base_node.value, str) and base_node.value):
-        hint = "Write one file name, relative to this file; one recipe can be extended."
-        where = str(base_node.mark)
-        whole.faults.append(Fault(what="no recipe is named here", where=where, path="$.extends", hint=hint))
-    if base_node is None or not isinstance(base_node.value, str) or ("extends",) in document.faulty:
-        files.append(path)
-        return root
-    base_path = Path(os.path.normpath(path.parent / base_node.value))
     chain = (*above, path)
-    if base_path.resolve() in [link.resolve() for link in chain]:
-        names = " -> ".join(link.name for link in (*chain, base_path))
-        whole.faults.append(
-            Fault(
-                what=f"'extends' goes in a circle: {names}",
-                where=str(base_node.mark),
-                path="$.extends",
-                hint="Remove one of them: the first recipe of a chain extends nothing.",
-            )
-        )
+    base = _base(named, chain)
+    if isinstance(base, Fault):
+        whole.faults.append(base)
         return root
-    if len(chain) > _MAX_BASES:
+    below = _merged(base, chain, files, whole)
+    files.append(path)
+    return _laid_on(below, root)
+
+
+def _base(named: Node, chain: tuple[Path, ...]) -> Path | Fault:
+    """The file that ``extends`` names, or what is wrong with it. chain: the recipes that led here."""
+    path = Path(os.path.normpath(chain[-1].parent / str(named.value)))
+    if not (isinstance(named.value, str) and named.value):
+        what, hint = (
+            "no recipe is named here",
+            "Write one file name, relative to this file; one recipe can be extended.",
+        )
+    elif path.resolve() in [link.resolve() for link in chain]:
+        what = f"'extends' goes in a circle: {' -> '.join(link.name for link in (*chain, path))}"
+        hint = "Remove one of them: the first recipe of a chain extends nothing."
+    elif len(chain) > _MAX_BASES:
         what = f"more than {_MAX_BASES} recipes build on one another"
         hint = "Write the keys of some of them into one file."
-        whole.faults.append(Fault(what=what, where=str(base_node.mark), path="$.extends", hint=hint))
-        return root
-    if why_no_file(base_path):
-        names_here = [file.name for file in sorted(base_path.parent.glob("*.yaml"))]
-        whole.faults.append(
-            Fault(
-                what=f"there is no recipe {base_node.value!r} to extend",
-                where=str(base_node.mark),
-                path="$.extends",
-                hint=did_you_mean(base_path.name, names_here) or "Name a recipe file, relative to this one.",
-            )
-        )
-        return root
-    base = _merged(base_path, chain, files, whole)
-    files.append(path)
-    return _laid_on(base, root)
+    elif why_no_file(path):
+        what = f"there is no recipe {named.value!r} to extend"
+        others = [file.name for file in sorted(path.parent.glob("*.yaml"))]
+        hint = did_you_mean(path.name, others) or "Name a recipe file, relative to this one."
+    else:
+        return path
+    return Fault(what=what, where=str(named.mark), path="$.extends", hint=hint)
 
 
 def _laid_on(base: Node | None, over: Node) -> Node:
