@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.quant.parameters import LIMITS, TensorParameters
+from npubake.quant.parameters import TensorParameters, limits
 
 Array = NDArray[Any]
 
@@ -24,12 +24,6 @@ PRECISION_16 = 24  # and where one of them holds 16
 def round_half_even(value: Fraction) -> int:
     """The nearest integer, ties to even."""
     return round(value)
-
-
-def limits(parameters: TensorParameters) -> tuple[int, int]:
-    """Lowest and highest q - zero_point."""
-    low, high = LIMITS[parameters.dtype]
-    return low - parameters.zero_point, high - parameters.zero_point
 
 
 def quantise_scalar(value: Fraction, parameters: TensorParameters) -> int:

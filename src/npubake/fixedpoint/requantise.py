@@ -20,12 +20,11 @@ from npubake.fixedpoint.arithmetic import (
     FLOAT32_ROUNDED,
     FLOAT64_ROUNDED,
     Array,
-    limits,
     round_half_even,
 )
 from npubake.fixedpoint.forms import NUMPY_TYPES
 from npubake.fixedpoint.lowering import Lowering
-from npubake.quant.parameters import TensorParameters
+from npubake.quant.parameters import TensorParameters, limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

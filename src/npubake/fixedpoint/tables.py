@@ -14,10 +14,10 @@ from decimal import Context, Decimal, localcontext
 
 import numpy as np
 
-from npubake.fixedpoint.arithmetic import Array, limits
+from npubake.fixedpoint.arithmetic import Array
 from npubake.fixedpoint.decimal_functions import DIGITS
 from npubake.fixedpoint.functions import Step, evaluate_decimal, evaluate_float64
-from npubake.quant.parameters import LIMITS, TensorParameters
+from npubake.quant.parameters import LIMITS, TensorParameters, limits
 
 MARGIN = 2.0**-13  # in steps of the output
 TIE = Decimal("1e-40")

@@ -116,6 +116,12 @@ class QuantizationParameters:
         )
 
 
+def limits(parameters: TensorParameters) -> tuple[int, int]:
+    """Lowest and highest q - zero_point."""
+    low, high = LIMITS[parameters.dtype]
+    return low - parameters.zero_point, high - parameters.zero_point
+
+
 def digest_of_graph(graph: Path) -> str:
     """Hex sha256 of a graph.json: the name by which parameters know the graph they were made for."""
     return hashlib.sha256(graph.read_bytes()).hexdigest()

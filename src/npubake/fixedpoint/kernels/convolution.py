@@ -12,12 +12,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from npubake.errors import Fault, StageError
-from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, accumulator_bound, limits
+from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, accumulator_bound
 from npubake.fixedpoint.kernels.weights import IntegerWeights, finish_weighted, integer_weights, within
 from npubake.fixedpoint.lowering import Fused, Lowering, take_apart
 from npubake.fixedpoint.requantise import Accumulator, clamp_limits, clip_quantized
 from npubake.graph.editing import attribute
 from npubake.graph.summary import FusionGroup
+from npubake.quant.parameters import limits
 
 SPACING_256 = np.float32(1.5 * 2**31)
 DIVISOR_LIMIT = 16384  # an odd D below: RNE(fl32(acc * fl32(1 / D))) is exact for 8-bit outputs

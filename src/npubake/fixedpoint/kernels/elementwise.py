@@ -12,7 +12,6 @@ from npubake.fixedpoint.arithmetic import (
     FLOAT64_ROUNDED,
     PRECISION_16,
     Array,
-    limits,
     precision_of,
     round_half_even,
     scale_ratio,
@@ -21,6 +20,7 @@ from npubake.fixedpoint.kernels.weights import within
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, take_apart
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise, round_and_clamp
 from npubake.graph.summary import FusionGroup
+from npubake.quant.parameters import limits
 
 
 def lower_add(lowering: Lowering, group: FusionGroup) -> None:

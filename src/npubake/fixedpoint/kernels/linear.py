@@ -13,7 +13,6 @@ from npubake.fixedpoint.arithmetic import (
     FLOAT64_EXACT,
     INT32_LIMIT,
     accumulator_bound,
-    limits,
     precision_of,
     scale_ratio,
 )
@@ -29,6 +28,7 @@ from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, t
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise
 from npubake.graph.editing import attribute
 from npubake.graph.summary import FusionGroup
+from npubake.quant.parameters import limits
 
 MANY_PRODUCTS = 2**20  # from here on MatMulInteger is the faster kernel (docs/arithmetic.md); both are exact
 

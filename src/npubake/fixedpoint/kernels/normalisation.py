@@ -16,7 +16,6 @@ from npubake.fixedpoint.arithmetic import (
     FLOAT64_ROUNDED,
     PRECISION_8,
     Array,
-    limits,
     precision_of,
     round_half_even,
     scale_ratio,
@@ -29,7 +28,7 @@ from npubake.fixedpoint.requantise import round_and_clamp
 from npubake.fixedpoint.tables import EXP_STEPS, exponential_table
 from npubake.graph.editing import attribute
 from npubake.graph.summary import FusionGroup
-from npubake.quant.parameters import LIMITS
+from npubake.quant.parameters import LIMITS, limits
 
 ROOT_BITS = 12  # the square root is taken of 4^j * v with j <= 12: relative error of the root below 2^-12
 SQUARES_LIMIT = 2**50  # of the sum of squares, which leaves two bits for epsilon and the scaling

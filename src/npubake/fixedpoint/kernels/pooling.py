@@ -15,7 +15,6 @@ from npubake.fixedpoint.arithmetic import (
     FLOAT32_EXACT,
     FLOAT64_EXACT,
     Array,
-    limits,
     precision_of,
     scale_ratio,
 )
@@ -24,6 +23,7 @@ from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, t
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise
 from npubake.graph.editing import attribute
 from npubake.graph.summary import FusionGroup
+from npubake.quant.parameters import limits
 
 
 def lower_average(lowering: Lowering, group: FusionGroup) -> None:
