@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from npubake import toolchains
 from npubake.outcome import product_metrics, read_json, target_summary
@@ -30,20 +31,35 @@ def write_manifests(prepared: Prepared, record: RunRecord) -> list[Path]:
             continue
         path = prepared.project.root / "build" / subject.name / "manifest.json"
         manifest = form.build_manifest(_build(prepared, subject, record))
-        if not _says_the_same(path, manifest["reproducible"]):
+        known = _read(path)
+        if known is None or known["reproducible"] != json.loads(json.dumps(manifest["reproducible"])):
             write_atomic(path, form.manifest_text(manifest).encode(), "manifest")
+            _remove_left_over(prepared.project.root, subject, known, manifest)
         written.append(path)
     return written
 
 
-def _says_the_same(path: Path, reproducible: object) -> bool:
+def _read(path: Path) -> dict[str, Any] | None:
+    """The manifest that stands there, if it is one that npubake wrote and nobody touched."""
     try:
         text = path.read_text(encoding="utf-8")
         known = json.loads(text)
     except (OSError, ValueError):
-        return False
+        return None
     whole = isinstance(known, dict) and set(known) == {"version", "reproducible", "circumstances"}
-    return whole and known["reproducible"] == json.loads(json.dumps(reproducible)) and form.manifest_text(known) == text
+    return known if whole and form.manifest_text(known) == text else None
+
+
+def _remove_left_over(root: Path, subject: Subject, known: dict[str, Any] | None, manifest: dict[str, Any]) -> None:
+    """Remove what the last build of the target published and this one does not, so that nothing stale stands beside."""
+    if known is None:
+        return
+    folder = root / "build" / subject.name
+    now = {artifact["path"] for artifact in manifest["reproducible"]["artifacts"]}
+    for artifact in known["reproducible"]["artifacts"]:
+        path = root / artifact["path"]
+        if artifact["path"] not in now and path.resolve().is_relative_to(folder.resolve()):
+            path.unlink(missing_ok=True)
 
 
 def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Build:

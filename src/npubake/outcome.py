@@ -26,7 +26,7 @@ def outcome(prepared: Prepared, record: RunRecord) -> Outcome:
         },
         exit_code=_exit_code(failures),
         faults=tuple(dict.fromkeys(fault for error in failures for fault in error.faults)),
-        warnings=(*prepared.warnings, *_gate_warnings(prepared, record)),
+        warnings=(*prepared.warnings, *_gate_warnings(prepared, record), *_still_standing(prepared, record)),
     )
 
 
@@ -106,3 +106,12 @@ def _gate_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
         if result.task.stage.name == "gate" and result.outputs:
             verdict: list[Mapping[str, Any]] = read_json(prepared, result, "verdict")
             yield from (f"gate {check['boundary']}: {check['warning']}" for check in verdict if check["warning"])
+
+
+def _still_standing(prepared: Prepared, record: RunRecord) -> Iterable[str]:
+    """Which released artifact stays in place for a target that failed."""
+    failed = {target for result in record.failures for target in result.task.targets}
+    for subject in prepared.subjects:
+        bundle = f"build/{subject.name}/{subject.name}.bundle"
+        if subject.name in failed and (prepared.project.root / bundle).exists():
+            yield f"{subject.name} failed; the last good bundle stays in place: {bundle}"

@@ -218,3 +218,16 @@ def test_another_version_of_a_tool_runs_from_the_first_stage_that_uses_it(
     manifest = json.loads((built.root / "build" / "small" / "manifest.json").read_text())
     assert "99.0" in manifest["reproducible"]["tools"][tool]
     assert built.build().ran() == []
+
+
+def test_what_another_platform_left_behind_is_removed(built: Workspace) -> None:
+    removed = built.root / "build" / "small" / "small_quantized_removed_model.onnx"
+    note = built.root / "build" / "small" / "note.txt"
+    note.write_text("a person's own")
+    built.edit("platform: generic", "platform: j6e")
+    built.build()
+    assert removed.exists()
+    built.edit("platform: j6e", "platform: generic")
+    built.build()
+    assert not removed.exists()
+    assert note.exists()

@@ -152,4 +152,5 @@ def test_a_failing_gate_leaves_the_last_good_bundle(built: Workspace) -> None:
     result = built.run("build", "small", "--json")
     assert result.code == 1
     assert "quantized" in result.err
+    assert "the last good bundle stays in place: build/small/small.bundle" in result.err
     assert built.bundle() == reference
