@@ -62,11 +62,12 @@ def test_float_input_without_runtime_type(tmp_path: Path) -> None:
 
 def test_options_and_versions_are_in_the_package(tmp_path: Path) -> None:
     road = quantised(calibrated().branch(tmp_path), {})
-    options = {"input_no_padding": True, "output_no_padding": True, "max_l2m_bytes": 6 * 2**20}
+    options = {"input_no_padding": True, "output_no_padding": True, "max_l2m_bytes": 6 * 2**20, "core_num": 2}
     sdk = {"version": "3.7.0", "bsp": "4.0.2", "runtime_package": "ucp 3.15.8"}
     road = compiled(road, {"platform": J6P, "options": options, "sdk": sdk})
     contract = Package.open(road.files["compile.deployable"]).contract
     assert contract["platform"]["bsp"] == "4.0.2"
+    assert contract["core_num"] == 2
     assert contract["memory"]["l2m_requested_bytes"] == 6 * 2**20
     assert contract["inputs"][0]["aligned_byte_size"] == 3136
     assert contract["outputs"][0]["aligned_byte_size"] == 40

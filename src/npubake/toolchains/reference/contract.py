@@ -44,6 +44,7 @@ def build_contract(
         "version": CONTRACT_VERSION,
         "toolchain": {"name": NAME, "version": VERSION},
         "platform": facts.identity_json(),
+        "core_num": facts.core_num,
         "tail": record["tail"],
         "exact": not record["float_nodes"],
         "float_nodes": record["float_nodes"],
@@ -159,6 +160,8 @@ def check_contract(contract: Mapping[str, Any], model: onnx.ModelProto, facts: P
         if padded and not entry.get("plane") and entry["aligned_byte_size"] % facts.memory.tensor_unit_bytes:
             wanted = f"a multiple of {facts.memory.tensor_unit_bytes}"
             faults.append(_fault(entry["name"], "aligned byte size", entry["aligned_byte_size"], wanted))
+    if contract["core_num"] != facts.core_num:
+        faults.append(_fault("platform", "core_num", contract["core_num"], facts.core_num))
     if contract["tail"] != facts.tail:
         faults.append(_fault("outputs", "tail", contract["tail"], facts.tail))
     faults += _tail_faults(contract, model, facts)

@@ -24,7 +24,7 @@ class Identity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformFacts:
     """tail: dtype in which a GEMM-like tail leaves; max_l2m_bytes: the platform's cap, None where it has no L2M;
-    requested_l2m_bytes: the recipe's ``max_l2m_size``.
+    requested_l2m_bytes: the recipe's ``max_l2m_size``; core_num: cores that one inference is to use.
     """
 
     identity: Identity
@@ -32,6 +32,7 @@ class PlatformFacts:
     tail: Literal["int32", "float32"]
     max_l2m_bytes: int | None
     requested_l2m_bytes: int | None
+    core_num: int
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> PlatformFacts:
@@ -57,6 +58,7 @@ class PlatformFacts:
             tail=facts["tail"],
             max_l2m_bytes=facts.get("max_l2m_bytes"),
             requested_l2m_bytes=options.get("max_l2m_bytes"),
+            core_num=options.get("core_num", 1),
         )
 
     def identity_json(self) -> dict[str, str]:
