@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npubake.quant.operands import WeightedOperand
-from npubake.quant.parameters import LIMITS, TensorParameters, WeightParameters
+from npubake.quant.parameters import TensorParameters, WeightParameters, limits
 from npubake.quant.weights import (
     ChannelWeights,
     accumulator_bounds,
@@ -61,12 +61,6 @@ def weight_parameters(
     return parameters, facts
 
 
-def centred_limits(parameters: TensorParameters) -> tuple[int, int]:
-    """Smallest and largest q - zero_point."""
-    low, high = LIMITS[parameters.dtype]
-    return low - parameters.zero_point, high - parameters.zero_point
-
-
 def integer_bias(operand: WeightedOperand, scales: NDArray[np.float64], input_scale: float) -> NDArray[np.int32] | None:
     """The operand's bias as int32, channels last; None for none. bias scale = input scale * weight scale."""
     bias = operand.channel_bias()
@@ -85,9 +79,9 @@ def _unrounded_scales(
 ) -> tuple[NDArray[np.float64], tuple[int, ...]]:
     """Scales of an accumulator that leaves as int32, and the channels that were made coarser so that it cannot wrap."""
     scales = start = accumulator_scales(source.scale, extremes)
-    limits = centred_limits(source)
+    ends = limits(source)
     while True:
-        sums = accumulator_bounds(quantize_weights(operand.weights, scales, operand.axis), operand.axis, *limits)
+        sums = accumulator_bounds(quantize_weights(operand.weights, scales, operand.axis), operand.axis, *ends)
         wider = np.where(sums > _SUM_LIMIT, np.maximum(sums / _SUM_LIMIT, 1.01), 1.0)
         if wider.max(initial=1.0) == 1.0:
             return scales, tuple(int(channel) for channel in np.flatnonzero(scales > start))
@@ -96,7 +90,7 @@ def _unrounded_scales(
 
 def _bound(operand: WeightedOperand, scales: NDArray[np.float64], source: TensorParameters) -> int:
     codes = quantize_weights(operand.weights, scales, operand.axis)
-    bounds = accumulator_bounds(codes, operand.axis, *centred_limits(source))
+    bounds = accumulator_bounds(codes, operand.axis, *limits(source))
     bias = integer_bias(operand, scales, source.scale)
     if bias is not None:
         bounds = bounds + np.abs(bias.astype(np.int64)).reshape(-1, len(scales)).max(axis=0)
