@@ -25,6 +25,7 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     states.Fail,
     states.InvalidArgument,
     states.InvalidGraph,
+    states.InvalidProtobuf,
     states.NoSuchFile,
     states.NotImplemented,
     states.RuntimeException,

@@ -9,7 +9,6 @@ Entries: ``model.npub`` (the package), ``contract.json`` (the same contract, rea
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.reference import canonical_zip
+from npubake.toolchains.reference import canonical_zip, wellformed
 
 if TYPE_CHECKING:  # writing a bundle needs neither numpy nor onnxruntime
     from numpy.typing import NDArray
@@ -58,15 +57,15 @@ def read_bundle(data: bytes, where: str) -> dict[str, bytes]:
     entries = canonical_zip.read(data, where)
     sums = entries.pop(SUMS, b"")
     faults = [
-        Fault(where=where, what=f"{name} {'is missing' if name in ENTRIES else 'does not belong there'}")
+        _foreign(where, f"{name} {'is missing' if name in ENTRIES else 'does not belong there'}")
         for name in sorted(set(entries) ^ set(ENTRIES))
     ]
     listed = _parse_sums(sums)
     for name, content in entries.items():
         if listed.get(name) != hashlib.sha256(content).hexdigest():
-            faults.append(Fault(where=f"{where}: {name}", what=f"its bytes are not those that {SUMS} names"))
+            faults.append(_foreign(f"{where}: {name}", f"its bytes are not those that {SUMS} names"))
     if not faults and sums != _sums(entries):
-        faults.append(Fault(where=f"{where}: {SUMS}", what="it is not the list that its entries make"))
+        faults.append(_foreign(f"{where}: {SUMS}", "it is not the list that its entries make"))
     if faults:
         raise StageError(*faults)
     return entries
@@ -86,7 +85,7 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
         raise StageError(Fault(where=path.name, what=f"sha256 {found}, wanted {digest}", hint=hint))
     entries = read_bundle(data, path.name)
     package = Package.from_bytes(entries[PACKAGE], f"{path.name}: {PACKAGE}")
-    verified = _json(entries[VERIFIED], f"{path.name}: {VERIFIED}")
+    verified = _json(entries[VERIFIED], f"{path.name}: {VERIFIED}", wellformed.VERIFIED)
     faults = []
     if entries[CONTRACT] != contract_bytes(package.contract):
         faults.append(Fault(where=f"{path.name}: {CONTRACT}", what="it is not the package's own contract"))
@@ -112,8 +111,11 @@ def preprocessing(entries: Mapping[str, bytes], where: str) -> Mapping[str, Any]
     """The expanded preset of a bundle's calibration archive; None where it takes prepared tensors."""
     place = f"{where}: {CALIBRATION}"
     head = _members(entries[CALIBRATION], place).get("samples.json")
-    preset: Mapping[str, Any] | None = None if head is None else _json(head, place).get("preset")
-    return preset if preset and preset.get("decode") else None
+    preset: Mapping[str, Any] | None = None if head is None else _json(head, place, wellformed.SAMPLES).get("preset")
+    if not preset or not preset.get("decode"):
+        return None
+    wellformed.require(preset, wellformed.PRESET, place)
+    return preset
 
 
 def _run_recorded(package: Package, recorded: bytes, where: str, threads: int) -> float:
@@ -122,13 +124,14 @@ def _run_recorded(package: Package, recorded: bytes, where: str, threads: int) -
     from npubake.toolchains.reference.verification import FLOAT_COSINE, RECORDED, difference
 
     executor = Executor(package, threads=threads)
-    members = _members(recorded, f"{where}: {OUTPUTS}")
+    place = f"{where}: {OUTPUTS}"
+    members = _members(recorded, place)
     worst, faults = 0.0, []
-    for index, run in enumerate(_json(members[RECORDED], f"{where}: {RECORDED}")["runs"]):
-        feeds = {name: _array(members[f"{index:05d}/inputs/{name}.npy"]) for name in run["inputs"]}
+    for index, run in enumerate(_json(members.get(RECORDED, b""), f"{place}: {RECORDED}", wellformed.RECORDED)["runs"]):
+        feeds = {name: _array(members, f"{index:05d}/inputs/{name}.npy", place) for name in run["inputs"]}
         outputs = executor.run(feeds)
         for name, value in outputs.items():
-            equal, gap, angle = difference(value, _array(members[f"{index:05d}/outputs/{name}.npy"]))
+            equal, gap, angle = difference(value, _array(members, f"{index:05d}/outputs/{name}.npy", place))
             worst = max(worst, gap)
             if not equal and (package.contract["exact"] or angle < FLOAT_COSINE):
                 what = f"{run['example']}: output differs from the recorded one by {gap:.6g} (cosine {angle:.6f})"
@@ -141,27 +144,37 @@ def _run_recorded(package: Package, recorded: bytes, where: str, threads: int) -
 
 def _members(data: bytes, where: str) -> dict[str, bytes]:
     """Members of an archive whose digest has been checked already."""
-    import zipfile
+    from npubake.graph.array_files import UnreadableArrayError, read_zip
 
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return {name: archive.read(name) for name in archive.namelist()}
-    except zipfile.BadZipFile as error:
-        raise StageError(Fault(where=where, what=f"it is no archive: {error}")) from error
+        return read_zip(data)
+    except UnreadableArrayError as error:
+        raise StageError(_foreign(where, f"it is no archive: {error}")) from error
 
 
-def _array(data: bytes) -> NDArray[Any]:
-    import numpy as np
+def _array(members: Mapping[str, bytes], name: str, where: str) -> NDArray[Any]:
+    from npubake.graph.array_files import UnreadableArrayError, read_npy
 
-    array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array
-
-
-def _json(data: bytes, where: str) -> Any:
     try:
-        return json.loads(data)
-    except ValueError as error:
-        raise StageError(Fault(where=where, what=f"it is no JSON: {error}")) from error
+        return read_npy(members[name])
+    except KeyError as error:
+        raise StageError(_foreign(where, f"{name} is missing")) from error
+    except UnreadableArrayError as error:
+        raise StageError(_foreign(f"{where}: {name}", f"it is no array: {error}")) from error
+
+
+def _json(data: bytes, where: str, form: Any) -> Any:
+    """Parsed JSON of the given form (``wellformed``). Raises StageError."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StageError(_foreign(where, f"it is no JSON: {error}")) from error
+    wellformed.require(value, form, where)
+    return value
+
+
+def _foreign(where: str, what: str) -> Fault:
+    return Fault(where=where, what=what, hint="npubake did not write this; take the bundle from the build again")
 
 
 def _sums(entries: Mapping[str, bytes]) -> bytes:

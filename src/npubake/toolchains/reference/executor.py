@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from npubake.errors import Fault, StageError
 from npubake.fixedpoint.colour import RuntimeInput
+from npubake.graph.execution import RUNTIME_ERRORS
 from npubake.layout.edges import from_edge, to_edge
 from npubake.layout.runtime_input import encode
 from npubake.layout.strides import pack, unpack
@@ -47,7 +48,26 @@ class Executor:
         self._specs = {
             name: RuntimeInput.from_facts(name, entry) for name, entry in self.contract["runtime_inputs"].items()
         }
-        self._session = open_session(package.model, threads, optimise=True)
+        try:
+            self._session = open_session(package.model, threads, optimise=True)
+        except RUNTIME_ERRORS as error:
+            hint = "the package was changed, or this ONNX Runtime is too old for it"
+            raise StageError(Fault(where="model.onnx", what=f"it cannot be loaded: {error}", hint=hint)) from error
+        self._know_edges()
+
+    def _know_edges(self) -> None:
+        """Raises StageError where the contract names other inputs and outputs than the model has."""
+        hint = "the package was put together from two builds; build it again"
+        faults = [
+            Fault(where=f"contract.json: {side}", what=f"the contract names {said}, the model has {held}", hint=hint)
+            for side, said, held in (
+                ("inputs", list(self._inputs), [value.name for value in self._session.get_inputs()]),
+                ("outputs", list(self._outputs), [value.name for value in self._session.get_outputs()]),
+            )
+            if said != held
+        ]
+        if faults:
+            raise StageError(*faults)
 
     def run(self, tensors: Mapping[str, NDArray[Any]]) -> Arrays:
         """Dense runtime tensors in, dense outputs out. Raises StageError, all faults at once, for a wrong feed."""

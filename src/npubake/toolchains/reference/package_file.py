@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.reference import canonical_zip
+from npubake.toolchains.reference import canonical_zip, wellformed
 from npubake.toolchains.reference.contract import CONTRACT_VERSION
 
 _CONTRACT = "contract.json"
@@ -43,15 +43,19 @@ class Package:
             raise StageError(Fault(where=where, what=f"it holds {', '.join(sorted(entries)) or 'nothing'}", hint=hint))
         try:
             contract = json.loads(entries[_CONTRACT])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StageError(Fault(where=f"{where}: {_CONTRACT}", what=f"it is no JSON: {error}")) from error
         found = contract.get("version") if isinstance(contract, dict) else None
         if found != CONTRACT_VERSION:
             hint = f"this npubake reads version {CONTRACT_VERSION}"
             raise StageError(Fault(where=f"{where}: {_CONTRACT}", what=f"version {found}", hint=hint))
+        wellformed.require(contract, wellformed.CONTRACT, f"{where}: {_CONTRACT}")
         if contract["model"]["sha256"] != hashlib.sha256(entries[_MODEL]).hexdigest():
             hint = "the package was put together from two builds; build it again"
             raise StageError(Fault(where=where, what="the contract is not this model's", hint=hint))
+        if contract["exact"] != (not contract["float_nodes"]):
+            hint = "a model is exact where no node of it computes in float; build it again"
+            raise StageError(Fault(where=f"{where}: {_CONTRACT}", what="exact contradicts float_nodes", hint=hint))
         return cls(contract=contract, model=entries[_MODEL])
 
 
