@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,42 @@ def test_progress_is_live_on_a_terminal_and_plain_in_a_pipe(built: Workspace) ->
     assert process.returncode == 0
     assert b"\x1b" in shown
     assert b"\x1b" not in out
+
+
+def nothing(path: Path) -> None:
+    path.unlink()
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("spoil", [nothing, folder, pipe, empty, truncated])
+def test_a_model_that_is_none_is_told_at_its_line_of_the_recipe(
+    fresh: Workspace, spoil: Callable[[Path], None]
+) -> None:
+    spoil(fresh.root / "models" / "digits_mobilenet.onnx")
+    for command in ("check", "build"):
+        result = fresh.run(command, "small", "--json")
+        assert result.code == 2
+        faults = result.json["faults"] if "faults" in result.json else result.json["error"]["faults"]
+        (fault,) = faults
+        assert (fault["where"], fault["path"]) == (f"{fresh.recipe}:3:9", "$.model.path")
+        assert fault["hint"]
 
 
 def test_outputs_that_are_not_finite_are_json_all_the_same() -> None:

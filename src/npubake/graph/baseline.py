@@ -68,7 +68,12 @@ def _read(archive: Path) -> dict[str, Array]:
     except (OSError, UnreadableArrayError) as error:
         hint = "write it with numpy.savez(path, **{input name: array, output name: array})"
         raise RecipeError(
-            Fault(what=f"this is no npz archive of plain arrays ({error})", where=archive.name, hint=hint)
+            Fault(
+                what=f"this is no npz archive of plain arrays ({error})",
+                where=archive.name,
+                path="$.model.baseline",
+                hint=hint,
+            )
         ) from error
 
 

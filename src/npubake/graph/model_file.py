@@ -66,4 +66,5 @@ def _too_large(where: str, size: int) -> Fault:
 
 
 def _not_onnx(where: str, what: str) -> Fault:
-    return Fault(what=what, where=where, hint="point model.path at a file written by an ONNX exporter")
+    hint = "point model.path at a file written by an ONNX exporter"
+    return Fault(what=what, where=where, path="$.model.path", hint=hint)
