@@ -75,7 +75,7 @@ def finish(prepared: Prepared, request: Request, record: RunRecord) -> Outcome:
 
 
 def _run(prepared: Prepared, request: Request, listener: Listener | None) -> RunRecord:
-    """All refusals of all targets first; then the rest, if there are none."""
+    """All refusals of all targets first; then the rest, if there are none, or (``keep_going``) what they leave."""
     from npubake.pipeline.scheduler import execute
 
     run = partial(execute, prepared.project, jobs=request.jobs, threads=request.workers, listener=listener)
@@ -83,7 +83,11 @@ def _run(prepared: Prepared, request: Request, listener: Listener | None) -> Run
     if sum(task.stage.name == "check" for task in first) < 2:
         return run(prepared.tasks, keep_going=request.keep_going)
     record = run(first, keep_going=True)
-    return record if record.failures else run(prepared.tasks, keep_going=request.keep_going).after(record)
+    if record.failures and not request.keep_going:
+        return record
+    refused = {target for result in record.failures for target in result.task.targets}
+    rest = [task for task in prepared.tasks if not refused.issuperset(task.targets)]
+    return run(rest, keep_going=request.keep_going).after(record)
 
 
 def _checked_first(tasks: Sequence[Task]) -> tuple[Task, ...]:

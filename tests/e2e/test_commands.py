@@ -234,3 +234,19 @@ def test_doit_refuses_what_stock_doit_would_build(built: Workspace, words: tuple
 def test_the_shipped_recipes_can_be_planned() -> None:
     repository = Workspace(REPOSITORY)
     assert repository.run("list", "recipes").code == 0
+
+
+def test_keep_going_builds_what_a_refusal_does_not_touch(built: Workspace) -> None:
+    text = built.recipe.read_text()
+    (built.root / "recipes" / "wrong.yaml").write_text(
+        text.replace("op_types: [GlobalAveragePool]", "names: [nowhere]")
+    )
+    (built.root / "recipes" / "other.yaml").write_text(text.replace("percentile: 0.9999", "percentile: 0.999"))
+    stopped = built.run("build", "wrong", "other", "--json")
+    assert stopped.code == 2
+    assert "calibrate" not in stopped.ran()
+    result = built.run("build", "wrong", "other", "--json", "--keep-going")
+    assert result.code == 2
+    assert "calibrate" in result.ran()
+    assert result.json["targets"]["other"]["manifest"] == "build/other/manifest.json"
+    assert result.json["targets"]["wrong"]["manifest"] is None

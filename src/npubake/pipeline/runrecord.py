@@ -68,12 +68,15 @@ class RunRecord:
         return self._by_id[task]
 
     def after(self, earlier: RunRecord) -> RunRecord:
-        """This record as the second part of one build: what ``earlier`` ran or restored did not just stay as it was."""
+        """This record as the second part of one build: what ``earlier`` ran or restored did not just stay as it was, and
+        what only ``earlier`` came to comes first.
+        """
         before = {result.task.id: result for result in earlier.results if result.outcome in ("ran", "restored")}
-        results = tuple(
+        first = (result for result in earlier.results if result.task.id not in self._by_id)
+        second = (
             before.get(result.task.id, result) if result.outcome == "reused" else result for result in self.results
         )
-        return RunRecord(results=results, seconds=earlier.seconds + self.seconds)
+        return RunRecord(results=(*first, *second), seconds=earlier.seconds + self.seconds)
 
     def to_json(self) -> list[dict[str, Any]]:
         """As JSON values, one object a task."""
