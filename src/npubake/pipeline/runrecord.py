@@ -68,8 +68,9 @@ class RunRecord:
         return self._by_id[task]
 
     def after(self, earlier: RunRecord) -> RunRecord:
-        """This record as the second part of one build: what ``earlier`` ran or restored did not just stay as it was, and
-        what only ``earlier`` came to comes first.
+        """This record as the second part of one build: what ``earlier`` ran or restored did not just stay as it was.
+
+        What only ``earlier`` came to stands first.
         """
         before = {result.task.id: result for result in earlier.results if result.outcome in ("ran", "restored")}
         first = (result for result in earlier.results if result.task.id not in self._by_id)
