@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npubake import toolchains
+from npubake.errors import Fault, StoreError
 from npubake.outcome import product_metrics, read_json, target_summary
 from npubake.pipeline.files import write_atomic
 from npubake.pipeline.machine import machine
@@ -33,7 +34,12 @@ def write_manifests(prepared: Prepared, record: RunRecord) -> list[Path]:
         manifest = form.build_manifest(_build(prepared, subject, record))
         known = _read(path)
         if known is None or known["reproducible"] != json.loads(json.dumps(manifest["reproducible"])):
-            write_atomic(path, form.manifest_text(manifest).encode(), "manifest")
+            try:
+                write_atomic(path, form.manifest_text(manifest).encode(), "manifest")
+            except OSError as error:
+                what = f"the manifest cannot be written: {error.strerror}"
+                hint = "Free space, make the folder writable, or move away what stands there; then build again."
+                raise StoreError(Fault(what=what, where=str(path), hint=hint)) from error
             _remove_left_over(prepared.project.root, subject, known, manifest)
         written.append(path)
     return written

@@ -224,3 +224,23 @@ def test_outputs_that_are_not_finite_are_json_all_the_same() -> None:
     values = described(np.array([np.nan, np.inf, 1.0]))
     assert json.loads(json.dumps(values, allow_nan=False))["values"] == ["nan", "inf", 1.0]
     assert described(np.zeros((0, 2)))["min"] is None
+
+
+@pytest.mark.parametrize("label", [-1, 10, 10**30])
+def test_a_label_that_is_no_class_is_refused(built: Workspace, label: int) -> None:
+    path = built.root / "data" / "validation" / "labels.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "0100.png": label}))
+    result = built.run("build", "small", "--json")
+    assert result.code == 2
+    assert "labels" in result.err
+
+
+def test_a_lock_nested_beyond_reason_and_a_folder_for_a_manifest(built: Workspace) -> None:
+    manifest = built.root / "build" / "small" / "manifest.json"
+    manifest.unlink()
+    manifest.mkdir()
+    result = built.run("build", "small", "--json")
+    assert result.code == 1
+    assert result.json["error"]["faults"][0]["where"] == str(manifest)
+    (built.root / "recipes" / "small.lock").write_text("[" * 100_000)
+    assert built.run("build", "small", "--json").json["error"]["exit_code"] == 2

@@ -286,6 +286,6 @@ def _coco_names(data: Any) -> set[str] | None:
 
 
 def _class_names(data: Any) -> set[str] | None:
-    if not isinstance(data, dict) or not all(type(value) is int for value in data.values()):
+    if not isinstance(data, dict) or not all(type(value) is int and value >= 0 for value in data.values()):
         return None
     return set(data)

@@ -88,7 +88,7 @@ def read(path: Path) -> Lock | None:
     document = Document(file=str(path))
     try:
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         document.faults.append(Fault(what=f"not JSON: {error}", where=str(path)))
     else:
         validate(document, _tree(data, Mark(file=str(path), line=1, column=1)), "lock")

@@ -93,6 +93,10 @@ def _top1(trial: Trial, options: Mapping[str, Any], paths: Sequence[Path]) -> di
         if len(outputs) != 1:
             raise StageError(Fault(what=f"top1 reads a model with one output, not {len(outputs)}"))
         (scores,) = outputs.values()
+        if not 0 <= wanted[index] < scores.size:
+            raise _bad_labels(
+                f"{sources[index].where} has class {wanted[index]}, the model's are 0 to {scores.size - 1}"
+            )
         right.append(int(np.argmax(scores)) == wanted[index])
     names = tuple(source.where for source in sources)
     hits = Hits(names=names, right=tuple(right))
@@ -153,4 +157,5 @@ def _array_labels(data: bytes) -> list[int]:
 
 
 def _bad_labels(what: str) -> RecipeError:
-    return RecipeError(Fault(what=f"labels that cannot be used: {what}", where="labels"))
+    hint = "top1 needs the index of its class for every picture: {file name: class}, or an integer array"
+    return RecipeError(Fault(what=f"labels that cannot be used: {what}", where="labels", hint=hint))
