@@ -1,0 +1,1 @@
+"""Golden outputs: what the stages made when their versions were last raised."""
