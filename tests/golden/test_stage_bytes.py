@@ -20,8 +20,8 @@ from tests.e2e.workspace import Workspace
 
 GOLDEN = Path(__file__).with_suffix("").with_name("stage_bytes.json")
 # Statistics repeat on one CPU class only, and so do the figures of measures; what gates and verify say follows them.
-# Sample sets name the digests of their PNG files, whose compression is not the same everywhere; their pixels have golden
-# bytes in tests/calibration.
+# Sample sets name the digests of their PNG files, whose compression is not the same everywhere; pixels have golden
+# bytes of their own in tests/calibration.
 REPEATING = {
     "import": ("model",),
     "optimize": ("model", "graph"),
