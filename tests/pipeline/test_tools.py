@@ -10,7 +10,7 @@ import pytest
 from npubake.errors import ToolchainError
 from npubake.pipeline.tools import InstalledTools
 
-NAMES = ("numpy", "onnx", "onnxruntime", "PyYAML", "doit", "onnx-ir", "pillow", "networkx")
+NAMES = ("numpy", "onnx", "onnxruntime", "PyYAML", "doit", "import-linter", "pillow", "networkx")
 
 
 def test_versions_agree_with_importlib() -> None:
