@@ -4,9 +4,14 @@ recipe ?= yolo_640_j6p
 VENV := .venv
 BIN := $(VENV)/bin
 
+known := recipe pytest PYTHON VENV
+# make itself ignores a misspelt variable, and would build something else
+unknown := $(strip $(foreach name,$(filter-out $(known),$(.VARIABLES)),$(if $(filter command line,$(origin $(name))),$(name))))
+$(if $(unknown),$(error unknown variable: $(unknown). Known: $(known)))
+
 .PHONY: build test check lock clean
 
-build: $(VENV)/installed ; $(BIN)/npubake build $(recipe)
+build: $(VENV)/installed ; $(BIN)/npubake build recipe=$(recipe)
 test: $(VENV)/installed-dev ; $(BIN)/pytest $(pytest)
 check: $(VENV)/installed-dev ; $(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python tests/size.py
 lock: $(VENV)/installed-dev ; $(BIN)/python requirements/lock.py

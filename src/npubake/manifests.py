@@ -17,7 +17,6 @@ from npubake.pipeline.machine import machine
 from npubake.pipeline.runrecord import RunRecord, TaskResult
 from npubake.plan.subject import Subject
 from npubake.preparation import Prepared
-from npubake.recipe.lock import lock_path
 from npubake.report import manifest as form
 
 
@@ -102,11 +101,10 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
 def _origin(prepared: Prepared, subject: Subject, imported: TaskResult) -> form.Origin:
     recipe, root, digest = subject.target.recipe, prepared.project.root, prepared.project.digests.digest
     dictionary = imported.record.dictionary if imported.record else {}
-    lock = lock_path(recipe)
     return form.Origin(
         recipe=recipe.name,
         recipe_files={_below(file, root): digest(file) for file in recipe.files},
-        lock=digest(lock) if lock.exists() else "",
+        lock=prepared.locks[recipe.name].digest,
         model=dictionary["inputs"]["model"][0],
         export_command=recipe.model.export_command,
         calibration_script=recipe.calibration.script_version,

@@ -26,6 +26,7 @@ def outcome(prepared: Prepared, record: RunRecord) -> Outcome:
         },
         exit_code=_exit_code(failures),
         faults=tuple(dict.fromkeys(fault for error in failures for fault in error.faults)),
+        notes=prepared.notes,
         warnings=(*prepared.warnings, *_gate_warnings(prepared, record), *_still_standing(prepared, record)),
     )
 

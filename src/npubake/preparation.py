@@ -31,18 +31,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A request made ready. seen: what was read to plan it; locks: by recipe name; warnings: for people."""
+    """A request made ready. seen: what was read to plan it; locks: by recipe name; notes: what was written besides
+    the build's own files; warnings: for people.
+    """
 
     project: Project
     subjects: tuple[Subject, ...]
     tasks: tuple[Task, ...]
     seen: Seen
     locks: dict[str, lock.Applied]
+    notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
 def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepared:
-    """Plan the request. Raises BuildError with the faults of all its recipes and data at once."""
+    """Plan the request; its locks are written last, once nothing is refused, or with ``write_lock`` False not at all.
+
+    Raises BuildError with the faults of all its recipes, locks and data at once.
+    """
     seen = Seen()
     _see_documents(root, seen)
     catalogue = load_catalogue(root)
@@ -50,9 +56,9 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
     found = _targets(catalogue, request)
     for name in dict.fromkeys(target.toolchain for target in found):
         toolchains.require(name)
-    locks = _locks(found, project, request, seen, write=write_lock)
-    data = _DataSets(project, seen)
     faults: list[Fault] = []
+    locks = _locks(found, project, request, seen, faults)
+    data = _DataSets(project, seen)
     subjects = []
     for target in found:
         try:
@@ -62,13 +68,15 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
     if faults:
         raise RecipeError(*faults)
     tasks = _until(plan(subjects, project.root), request.until)
+    notes = tuple(_written(found, locks, seen)) if write_lock else ()
     return Prepared(
         project=project,
         subjects=tuple(subjects),
         tasks=tasks,
         seen=seen,
         locks=locks,
-        warnings=tuple(_lock_warnings(locks)),
+        notes=notes,
+        warnings=tuple(_lock_warnings(locks, written=write_lock)),
     )
 
 
@@ -93,8 +101,9 @@ def _targets(catalogue: Catalogue, request: Request) -> tuple[Target, ...]:
 
 
 def _locks(
-    found: Sequence[Target], project: Project, request: Request, seen: Seen, *, write: bool
+    found: Sequence[Target], project: Project, request: Request, seen: Seen, faults: list[Fault]
 ) -> dict[str, lock.Applied]:
+    """The lock that each recipe goes by; a refused one is added to ``faults``, and today's stands in for it."""
     names = {name for stage in STAGES.values() for name in stage.tools}
     tools = project.tools.versions(names)
     locks: dict[str, lock.Applied] = {}
@@ -102,24 +111,33 @@ def _locks(
         recipe = target.recipe
         for file in recipe.files:
             seen.add(file)
-        if recipe.name not in locks:
-            locks[recipe.name] = _applied(recipe, tools, request, write=write)
-            if locks[recipe.name].written:
-                seen.wrote(lock.lock_path(recipe))
-            elif lock.lock_path(recipe).exists():
-                seen.add(lock.lock_path(recipe))
+        if recipe.name in locks:
+            continue
+        if lock.lock_path(recipe).exists():
+            seen.add(lock.lock_path(recipe))
+        try:
+            locks[recipe.name] = lock.choose(recipe, tools, request.policy)
+        except RecipeError as error:
+            faults += error.faults
+            locks[recipe.name] = lock.Applied(lock=lock.compute(recipe, tools))
     return locks
 
 
-def _applied(recipe: Recipe, tools: dict[str, str], request: Request, *, write: bool) -> lock.Applied:
-    if write or request.policy == "locked" or lock.lock_path(recipe).exists():
-        return lock.apply(recipe, tools, request.policy)
-    today = lock.compute(recipe, tools)
-    return lock.Applied(lock=today, preprocessing=today.preset, differences=(), frozen_wins=False, written=False)
+def _written(found: Sequence[Target], locks: dict[str, lock.Applied], seen: Seen) -> Iterable[str]:
+    """Write the locks that are due; a line on each."""
+    for recipe in {target.recipe.name: target.recipe for target in found}.values():
+        applied = locks[recipe.name]
+        if applied.due:
+            path = lock.lock_path(recipe)
+            lock.write(applied.lock, path)
+            seen.wrote(path)
+            yield f"wrote {path.name}" + (f": {applied.why}" if applied.why else "")
 
 
-def _lock_warnings(locks: dict[str, lock.Applied]) -> Iterable[str]:
+def _lock_warnings(locks: dict[str, lock.Applied], *, written: bool) -> Iterable[str]:
     for name, applied in locks.items():
+        if applied.due and applied.why and not written:
+            yield f"{name}.lock does not apply: {applied.why}; a build writes it anew"
         if applied.differences:
             changes = "; ".join(str(change) for change in applied.differences[:3])
             more = f" and {len(applied.differences) - 3} more" if len(applied.differences) > 3 else ""

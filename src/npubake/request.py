@@ -47,10 +47,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """summary: the JSON object of ``build --json`` (with what tables need besides); faults: of failed tasks."""
+    """summary: the JSON object of ``build --json`` (with what tables need besides); faults: of failed tasks; notes:
+    what was written besides the build's own files.
+    """
 
     summary: Mapping[str, Any]
     exit_code: int = 0
     faults: tuple[Fault, ...] = ()
+    notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     settled: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ def test_plan_says_who_decided_the_lane_and_check_exits_with_3(built: Workspace)
     built.edit("samples: 16", "samples: 12")
     result = built.run("plan", "small", "--check")
     assert result.code == 3
-    assert "lane a8w8 (by platform)" in result.out
+    assert "lane a8w8 (from the platform)" in result.out
     outcomes = {task["stage"]: task["outcome"] for task in built.run("plan", "small", "--json").json["tasks"]}
     assert outcomes["samples"] == "run"
     assert outcomes["observe"] == "unknown"
@@ -197,6 +198,35 @@ def test_locked_refuses_and_update_lock_rewrites(built: Workspace) -> None:
     assert plain.code == 0
     assert "numpy" in plain.err
     assert built.run("build", "small", "--update-lock").code == 0
+    assert built.run("build", "small", "--locked").code == 0
+
+
+def test_a_lock_is_written_by_a_build_alone_and_follows_what_the_recipe_asks_for(built: Workspace) -> None:
+    path, manifest = built.root / "recipes" / "small.lock", built.root / "build" / "small" / "manifest.json"
+
+    def used() -> str:
+        return str(json.loads(manifest.read_bytes())["reproducible"]["origin"]["lock"])
+
+    def digest() -> str:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    path.unlink()
+    for command in ("check", "plan", "explain", "status"):
+        built.run(command, "small")
+        assert not path.exists(), command
+    assert "wrote small.lock\n" in built.build().err
+    assert used() == digest()
+    before = path.read_bytes()
+    built.edit("size: [28, 28]}", "size: [28, 28], interpolation: nearest}")
+    for command in ("check", "plan", "explain", "status"):
+        built.run(command, "small")
+        assert path.read_bytes() == before, command
+    assert "another preprocessing" in built.run("plan", "small").err
+    assert built.run("build", "small", "--locked").code == 2
+    assert path.read_bytes() == before
+    assert "wrote small.lock: the recipe asks for another preprocessing\n" in built.build().err
+    assert json.loads(path.read_bytes())["preset"]["resize"]["interpolation"] == "nearest"
+    assert used() == digest()
     assert built.run("build", "small", "--locked").code == 0
 
 

@@ -65,7 +65,9 @@ def _show_outcome(outcome: Outcome, arguments: argparse.Namespace) -> int:
 
 
 def _tell(outcome: Outcome) -> int:
-    """Warnings and faults on standard error; the exit code."""
+    """Notes, warnings and faults on standard error; the exit code."""
+    for note in outcome.notes:
+        print(note, file=sys.stderr)
     for warning in outcome.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for fault in outcome.faults:

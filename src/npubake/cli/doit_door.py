@@ -44,7 +44,7 @@ def _planned(root: Path, request: Request, *, write_lock: bool) -> Planned:
 
 
 def _text(outcome: Outcome) -> str:
-    lines = [build_text(outcome.summary), *(f"warning: {warning}" for warning in outcome.warnings)]
+    lines = [build_text(outcome.summary), *outcome.notes, *(f"warning: {warning}" for warning in outcome.warnings)]
     return "\n".join([*lines, *map(str, outcome.faults)])
 
 

@@ -80,10 +80,11 @@ def _targets(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fast", action="store_true", help="a quick trial on a few samples; never deployable")
 
 
-def _locking(parser: argparse.ArgumentParser) -> None:
+def _locking(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     lock = parser.add_mutually_exclusive_group()
     lock.add_argument("--locked", action="store_true", help="refuse to build unless the lock matches")
-    lock.add_argument("--update-lock", action="store_true", help="rewrite the recipe's lock first")
+    if writes:
+        lock.add_argument("--update-lock", action="store_true", help="rewrite the recipe's lock first")
 
 
 def _running(parser: argparse.ArgumentParser) -> None:
@@ -97,13 +98,13 @@ def _running(parser: argparse.ArgumentParser) -> None:
 def _building(commands: Any) -> None:
     build = _command(commands, "build", "build targets: run what changed, restore or reuse the rest")
     _targets(build)
-    _locking(build)
+    _locking(build, writes=True)
     _running(build)
     build.add_argument("-k", "--keep-going", action="store_true", help="go on with what a failure does not touch")
     build.add_argument("--until", type=_word, metavar="STAGE", help="stop after this stage")
     check = _command(commands, "check", "report every refusal of the targets in seconds, without inference")
     _targets(check)
-    _locking(check)
+    _locking(check, writes=False)
     _running(check)
 
 

@@ -29,7 +29,7 @@ def plan_text(targets: Mapping[str, Mapping[str, Any]], tasks: Sequence[Mapping[
     """Every task with its outcome and first reason; above it, who decided each target's lane."""
     heads = [
         f"{name}: platform {facts['platform']}, toolchain {facts['toolchain']}, "
-        f"lane {facts['lane']} (by {facts['lane_decided_by']})"
+        f"lane {facts['lane']} (from the {facts['lane_decided_by']})"
         for name, facts in targets.items()
     ]
     rows = [[task["role"], task["outcome"], whose(task["targets"]), "; ".join(task["reasons"][:2])] for task in tasks]

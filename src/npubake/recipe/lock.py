@@ -1,15 +1,17 @@
 """Recipe room: the lock file beside a recipe: what its preset expanded to, and tool versions. Reads and writes it only.
 
 Presets change meaning between releases; the lock keeps what a recipe was built with. Its *request* is what the recipe
-asked for; where the recipe asks for something else today, the lock's preset no longer applies to it.
+asked for: a lock freezes the expansion of an unchanged request. Where the recipe asks for something else today, the
+lock's preset no longer applies to it, and a build writes the lock anew.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,12 +28,15 @@ Policy = Literal["plain", "update", "locked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """The frozen facts. request: preset name or mapping as the recipe writes it; tools: distribution -> version."""
+    """The frozen facts. request: preset name or mapping as the recipe writes it; tools: distribution -> version;
+    digest: of the file that it was read from, '' for one of today.
+    """
 
     npubake: str
     request: str | Mapping[str, Any]
     preset: Preprocessing
     tools: Mapping[str, str]
+    digest: str = field(default="", compare=False)
 
     def as_data(self) -> dict[str, Any]:
         return {
@@ -60,15 +65,25 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What a build goes by. preprocessing: the lock's where it still applies; differences: empty where lock is exact;
-    frozen_wins: the lock's preset differs from the shipped one and is used.
+    """What a build goes by. lock: the one that is used; differences: of today's from the file's, where that is used and
+    not exact; frozen_wins: the lock's preset differs from the shipped one and is used; due: the lock is to be written;
+    why: a few words on it, '' where none was there.
     """
 
     lock: Lock
-    preprocessing: Preprocessing
-    differences: tuple[Difference, ...]
-    frozen_wins: bool
-    written: bool
+    differences: tuple[Difference, ...] = ()
+    frozen_wins: bool = False
+    due: bool = False
+    why: str = ""
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return self.lock.preset
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the file that holds the lock used, once what is due is written."""
+        return self.lock.digest or hashlib.sha256(self.lock.to_json().encode()).hexdigest()
 
 
 def lock_path(recipe: Recipe) -> Path:
@@ -87,7 +102,8 @@ def read(path: Path) -> Lock | None:
         return None
     document = Document(file=str(path))
     try:
-        data = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        data = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         document.faults.append(Fault(what=f"not JSON: {error}", where=str(path)))
     else:
@@ -100,6 +116,7 @@ def read(path: Path) -> Lock | None:
         request=data["request"],
         preset=Preprocessing.from_expanded(data["preset"]),
         tools=data["tools"],
+        digest=hashlib.sha256(text).hexdigest(),
     )
 
 
@@ -140,46 +157,34 @@ def _leaves(value: Any, path: str) -> dict[str, Any]:
     return {path: value}
 
 
-def apply(recipe: Recipe, tools: Mapping[str, str], policy: Policy = "plain") -> Applied:
-    """Read, compare and, where the policy says so, write the lock of ``recipe``.
+def choose(recipe: Recipe, tools: Mapping[str, str], policy: Policy = "plain") -> Applied:
+    """Read and compare the lock of ``recipe``; writes nothing, ``due`` says whether a build writes ``lock``.
 
-    plain: written where it is missing; where it differs the caller warns of ``differences``, and the frozen preset is
-    used as long as the recipe asks for the same. update: written wherever it differs. locked: RecipeError where it is
-    missing or differs.
+    plain: due where it is missing or the recipe asks for another preprocessing; where only tools or the shipped preset
+    differ, the caller warns of ``differences`` and the frozen preset is used. update: due wherever it differs. locked:
+    RecipeError where it is missing or differs.
     """
     path = lock_path(recipe)
     today = compute(recipe, tools)
     if policy == "update":
-        return _update(path, today)
+        exact = path.is_file() and path.read_bytes() == today.to_json().encode()
+        return Applied(lock=today, due=not exact, why="as --update-lock asks")
     old = read(path)
     if policy == "locked":
         return _locked(path, old, today)
     if old is None:
-        return _update(path, today)
-    same_request = old.request == today.request
-    used = old.preset if same_request else today.preset
-    return Applied(
-        lock=old,
-        preprocessing=used,
-        differences=differences(old, today),
-        frozen_wins=used != today.preset,
-        written=False,
-    )
-
-
-def _update(path: Path, today: Lock) -> Applied:
-    if not path.is_file() or path.read_bytes() != today.to_json().encode():
-        write(today, path)
-    return Applied(lock=today, preprocessing=today.preset, differences=(), frozen_wins=False, written=True)
+        return Applied(lock=today, due=True)
+    if old.request != today.request:
+        return Applied(lock=today, due=True, why="the recipe asks for another preprocessing")
+    return Applied(lock=old, differences=differences(old, today), frozen_wins=old.preset != today.preset)
 
 
 def _locked(path: Path, old: Lock | None, today: Lock) -> Applied:
     hint = "Build once without --locked, or with --update-lock, and commit the lock."
     if old is None:
         raise RecipeError(Fault(what="there is no lock, and --locked asks for one", where=str(path), hint=hint))
-    changes = differences(old, today)
-    if changes:
-        raise RecipeError(
-            *(Fault(what=f"differs from the lock: {change}", where=str(path), hint=hint) for change in changes)
-        )
-    return Applied(lock=old, preprocessing=old.preset, differences=(), frozen_wins=False, written=False)
+    *others, last = differences(old, today) or (None,)
+    if last is None:
+        return Applied(lock=old)
+    faults = [Fault(what=f"differs from the lock: {change}", where=str(path)) for change in others]
+    raise RecipeError(*faults, Fault(what=f"differs from the lock: {last}", where=str(path), hint=hint))

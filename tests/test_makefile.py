@@ -1,0 +1,37 @@
+"""The Makefile: a misspelt variable is refused, those that it knows reach the commands."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", "--dry-run", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("words", [("build", "recpie=x"), ("test", "pytests=-x"), ("RECIPE=a", "build", "recipe=b")])
+def test_an_unknown_variable_is_refused_with_the_known_ones(words: tuple[str, ...]) -> None:
+    done = make(*words)
+    assert done.returncode == 2
+    assert "Known: recipe pytest PYTHON VENV" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("build",), "npubake build recipe=yolo_640_j6p"),
+        (("build", "recipe=a,b"), "npubake build recipe=a,b"),
+        (("build", "recipe="), "npubake build recipe="),  # which npubake refuses: it must not mean all
+        (("test", "pytest=-x -k some"), "pytest -x -k some"),
+        (("test", "PYTHON=python3"), "pytest"),
+    ],
+)
+def test_a_known_variable_reaches_its_command(words: tuple[str, ...], command: str) -> None:
+    done = make(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith(command)
