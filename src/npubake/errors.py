@@ -6,8 +6,9 @@ them at once. Whatever is not a ``BuildError`` is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +30,20 @@ class Fault:
 
 
 class BuildError(Exception):
-    """A refusal with its faults; ``exit_code`` is what the command line ends with."""
+    """A refusal with its faults; ``exit_code`` is what the command line ends with.
+
+    facts: what programs read besides, as JSON values; it comes across the border of a worker process.
+    """
 
     exit_code: ClassVar[int] = 1
     who: ClassVar[str] = "stage"
 
-    def __init__(self, *faults: Fault) -> None:
+    def __init__(self, *faults: Fault, facts: Mapping[str, Any] | None = None) -> None:
         if not faults:
             raise ValueError("a BuildError needs at least one Fault")
         super().__init__(*faults)
         self.faults = faults
+        self.facts = dict(facts or {})
 
     def __str__(self) -> str:
         return "\n".join(str(fault) for fault in self.faults)
@@ -80,7 +85,7 @@ class StageError(BuildError):
 
 
 class GateError(StageError):
-    """A gate failed: names the boundary, the suspected stage and the first action."""
+    """A gate failed: names the boundary, the suspected stage and the first action. facts: ``checks`` of the gate."""
 
     who = "gate"
 

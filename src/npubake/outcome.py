@@ -80,9 +80,17 @@ def _gates(prepared: Prepared, results: Iterable[TaskResult]) -> Iterable[dict[s
         if result.outputs:
             yield from read_json(prepared, result, "verdict")
         elif result.error is not None:
-            boundary = result.task.params["boundary"]
-            for fault in result.error.faults:
-                yield {"boundary": boundary, "passed": False, "what": fault.what, "hint": fault.hint}
+            yield from _failed_checks(result.task.params["boundary"], result.error)
+
+
+def _failed_checks(boundary: str, error: BuildError) -> Iterable[dict[str, Any]]:
+    """A failed gate's checks in the form of a verdict; those that failed say why. One row without figures where the
+    gate failed before it could judge.
+    """
+    fault = error.faults[0]
+    unknown = {"boundary": boundary, "output": "", "figure": "", "value": None, "threshold": None, "passed": False}
+    for check in error.facts.get("checks") or [{**unknown, "warning": "", "detail": None}]:
+        yield check if check["passed"] else {**check, "what": fault.what, "hint": fault.hint}
 
 
 def product_metrics(prepared: Prepared, results: Iterable[TaskResult]) -> dict[str, dict[str, float]]:

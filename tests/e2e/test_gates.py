@@ -53,16 +53,24 @@ def test_a_planted_fault_fails_its_gate(
     assert result.code == 1, result.err
     assert "Traceback" not in result.err
     assert f"gate {boundary}" in result.err
-    known = BOUNDARIES[boundary]
-    faults = result.json["faults"]
-    assert {entry["where"] for entry in faults} == {f"gate {boundary}"}
-    assert all(f"suspected: {known.suspect}; first: {known.action}" in entry["hint"] for entry in faults)
+    (paragraph,) = result.json["faults"]  # one, however many figures fail
+    blamed = BOUNDARIES["quantized" if boundary == "product" else boundary]  # the fault is in quantize
+    suspect, action = blamed.alone or (blamed.suspect, blamed.action)  # what is before it passes
+    assert paragraph["where"] == f"gate {boundary}"
+    assert f"suspected: {suspect}; first: {action}" in paragraph["hint"]
+    if boundary in ("quantized", "product"):
+        assert "boundary calibrated passes" in paragraph["hint"]
+    assert result.err.count(paragraph["hint"]) == 1
     outcomes = {task["role"]: task["outcome"] for task in result.json["tasks"]}
     assert outcomes[f"gate {boundary}"] == "failed"
     assert {outcomes[name] for name in ("compile", "verify", "package")} == {"skipped"}
     told = result.json["targets"]["small"]
     assert told["manifest"] is None
-    assert {entry["boundary"] for entry in told["gates"] if not entry["passed"]} == {boundary}
+    failed = [entry for entry in told["gates"] if not entry["passed"]]
+    assert {entry["boundary"] for entry in failed} == {boundary}
+    row = {"boundary", "output", "figure", "value", "threshold", "passed"}
+    assert all(entry.keys() >= row | {"what", "hint"} and entry["figure"] for entry in failed)
+    assert all(row <= entry.keys() for entry in told["gates"])
     assert released(built) == before
 
 

@@ -72,16 +72,18 @@ def test_specifications_survive_json(store: Store) -> None:
 
 
 @pytest.mark.parametrize("error", [GateError, RecipeError, StoreError, BuildError])
-def test_refusals_keep_their_class_and_faults(error: type[BuildError]) -> None:
+def test_refusals_keep_their_class_faults_and_facts(error: type[BuildError]) -> None:
     faults = (Fault(what="one", where="w", path="$.p", hint="h"), Fault(what="two"))
     event: Event = {
         "event": "failed",
         "class": f"{error.__module__}:{error.__qualname__}",
         "faults": [{"what": f.what, "where": f.where, "path": f.path, "hint": f.hint} for f in faults],
+        "facts": {"checks": [{"passed": False}]},
     }
     found = error_from(json.loads(json.dumps(event)))
     assert type(found) is error
     assert found.faults == faults
+    assert found.facts == {"checks": [{"passed": False}]}
 
 
 def test_damaged_and_absent_inputs_are_told_before_anything_runs(store: Store, tmp_path: Path) -> None:

@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from npubake.errors import GateError, StageError
+from npubake.verify.diagnosis import refuse_failures
 from npubake.verify.evidence import Hits
-from npubake.verify.gates import BOUNDARIES, Gate, judge, refuse_failures
+from npubake.verify.gates import BOUNDARIES, Gate, judge
 
 
 def figures(cosine: float | None = 1.0, sqnr: float | None = 50.0, **more: Any) -> dict[str, Any]:
     entry = {"cosine": cosine, "sqnr_db": sqnr, "max_abs": 0.1, **more}
-    return {"kind": "tensors", "outputs": {"scores": entry}, "tensors": [{"name": "/a/Conv"}, {"name": "/b/Mul"}]}
+    tensors = [tensor("/b/Mul", 1, 3.0, 0.6), tensor("/a/Conv", 0, 30.0, 0.999)]
+    return {"kind": "tensors", "boundary": "calibrated", "outputs": {"scores": entry}, "tensors": tensors}
+
+
+def tensor(name: str, order: int, sqnr: float | None, cosine: float | None) -> dict[str, Any]:
+    return {"name": name, "order": order, "sqnr_db": sqnr, "cosine": cosine}
 
 
 def product(right: Any) -> dict[str, Any]:
@@ -62,13 +68,66 @@ def test_a_failure_names_boundary_output_figure_suspect_and_first_action() -> No
     found = [figures(0.5, None)]
     with pytest.raises(GateError) as caught:
         refuse_failures(gate, judge(gate, found), found)
-    first, second = caught.value.faults
-    assert first.where == "gate quantized"
-    for word in ("'scores'", "cosine", "0.5", "0.99"):
-        assert word in first.what
-    assert "NaN" in second.what
-    for word in (BOUNDARIES["quantized"].suspect, BOUNDARIES["quantized"].action, "/a/Conv", "/b/Mul"):
-        assert word in first.hint
+    (fault,) = caught.value.faults  # one paragraph a boundary, not one a figure
+    assert fault.where == "gate quantized"
+    for word in ("'scores'", "cosine", "0.5", "0.99", "NaN", "20 dB"):
+        assert word in fault.what
+    for word in (BOUNDARIES["quantized"].suspect, BOUNDARIES["quantized"].action):
+        assert word in fault.hint
+
+
+def test_a_failure_carries_all_its_checks_as_facts() -> None:
+    gate, found = Gate.from_params({"boundary": "quantized"}), [figures(0.5, 50.0)]
+    with pytest.raises(GateError) as caught:
+        refuse_failures(gate, judge(gate, found), found)
+    checks = caught.value.facts["checks"]
+    assert [(check["figure"], check["value"], check["threshold"], check["passed"]) for check in checks] == [
+        ("cosine", 0.5, 0.99, False),
+        ("sqnr_db", 50.0, 20.0, True),
+    ]
+
+
+def failure(params: dict[str, Any], found: list[dict[str, Any]], evidence: list[dict[str, Any]]) -> str:
+    gate = Gate.from_params(params)
+    with pytest.raises(GateError) as caught:
+        refuse_failures(gate, judge(gate, found), found, evidence)
+    return caught.value.faults[0].hint
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "ptq", "suspect"),
+    [
+        (5.0, 60.0, f"suspected: {BOUNDARIES['calibrated'].suspect}"),
+        (30.0, 5.0, f"suspected: {BOUNDARIES['ptq'].suspect}"),
+        (30.0, 60.0, "suspected: quantize, or input preparation"),
+    ],
+)
+def test_the_evidence_of_earlier_boundaries_names_the_suspect(calibrated: float, ptq: float, suspect: str) -> None:
+    evidence = [figures(0.995, calibrated), {**figures(0.995, ptq), "boundary": "ptq"}]
+    hint = failure({"boundary": "quantized"}, [figures(0.995, 4.0)], evidence)
+    assert hint.startswith(suspect)
+    short = "falls short too" if calibrated < 20 else "passes"
+    assert (
+        f"boundary calibrated {short} (by cosine 0.99, sqnr_db 20 dB): 'scores' cosine 0.995, SQNR {calibrated} dB"
+        in hint
+    )
+    assert failure({"boundary": "quantized", "suspect": "the moon"}, [figures(0.9, 4.0)], evidence).startswith(
+        "suspected: the moon"
+    )
+
+
+def test_worst_tensors_are_those_where_the_error_arises() -> None:
+    inside = [
+        tensor("/after", 3, 5.0, 0.7),  # as bad as its input: nothing is lost here
+        tensor("/culprit", 2, 5.0, 0.7),
+        tensor("/constant", 4, 2.0, 0.99999),  # a low SQNR, but a cosine as good as its neighbours'
+        tensor("/fine", 1, 30.0, 0.999),
+    ]
+    hint = failure({"boundary": "quantized"}, [{**figures(0.7, 6.0), "tensors": inside}], [])
+    assert "all before it: /culprit (cosine 0.7, SQNR 5.0 dB, 30.0 dB or better before it)" in hint
+    assert not any(name in hint for name in ("/after", "/constant", "/fine"))
+    hint = failure({"boundary": "quantized"}, [{**figures(0.7, 1.0), "tensors": inside}], [])
+    assert "the output itself is suspect" in hint
 
 
 def test_every_boundary_knows_suspect_and_action() -> None:

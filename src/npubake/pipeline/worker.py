@@ -1,7 +1,7 @@
 """Pipeline: runs one task from its specification and the store, and nothing else. JSON in; a record, events out.
 
 ``python -m npubake.pipeline.worker SPECIFICATION.json`` runs one task anywhere and prints its events, one JSON object
-a line: ``progress`` (done, total), then one of ``done`` (record), ``failed`` (class, faults), ``bug`` (message,
+a line: ``progress`` (done, total), then one of ``done`` (record), ``failed`` (class, faults, facts), ``bug`` (message,
 traceback), ``damaged`` (digests that the store must get again).
 """
 
@@ -71,7 +71,8 @@ def execute(specification: Specification, send: Callable[[Event], None]) -> None
 def _failed(error: BuildError) -> Event:
     kind = type(error)
     faults = [asdict(fault) for fault in error.faults]
-    return {"event": "failed", "class": f"{kind.__module__}:{kind.__qualname__}", "faults": faults}
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    return {"event": "failed", "class": name, "faults": faults, "facts": error.facts}
 
 
 def error_from(event: Event) -> BuildError:
@@ -79,7 +80,7 @@ def error_from(event: Event) -> BuildError:
     module, _, name = str(event["class"]).partition(":")
     kind: type[BuildError] = getattr(importlib.import_module(module), name)
     assert issubclass(kind, BuildError)
-    return kind(*(Fault(**fault) for fault in event["faults"]))
+    return kind(*(Fault(**fault) for fault in event["faults"]), facts=event["facts"])
 
 
 def _execute(specification: Specification, send: Callable[[Event], None]) -> None:

@@ -20,6 +20,8 @@ from npubake.stages import STAGES
 
 MEASURED_EXAMPLES = 16  # of the validation set, for tensor comparisons; the product metric sees all of it
 VERIFIED_EXAMPLES = 4  # of the calibration set: what verify runs is bit-exact, so that a few show it
+# What a failing gate looks at besides its own figures, in the order of the road.
+EVIDENCE = {"quantized": ("calibrated", "ptq"), "product": ("calibrated", "ptq", "quantized")}
 CHECKED_FIRST = ("import", "optimize", "check")
 
 
@@ -160,7 +162,11 @@ class _Road:
     def _gate(self, boundary: str, thresholds: Mapping[str, float], figures: list[Input]) -> str:
         params = {"boundary": boundary, "thresholds": dict(thresholds)}
         files = {"verdict": f"gates/{boundary}.json"}
-        return self._add("gate", {"figures": figures}, params, files, role=f"gate {boundary}")
+        evidence = [
+            item for before in EVIDENCE.get(boundary, ()) for item in self._from(f"measure {before}", "figures")
+        ]
+        inputs = {"figures": figures, "evidence": evidence}
+        return self._add("gate", inputs, params, files, role=f"gate {boundary}")
 
     def _deployable(self, gates: list[str]) -> None:
         name = self.subject.name

@@ -56,7 +56,7 @@ def gate_table(gates: Iterable[Mapping[str, Any]]) -> Table:
     """Every check: boundary, output, figure, threshold, verdict. A gate that failed before it could judge shows why."""
     rows = []
     for gate in gates:
-        if "figure" not in gate:
+        if not gate.get("figure"):
             rows.append((str(gate["boundary"]), "", str(gate.get("what", "")), "", "FAILED"))
             continue
         unit = _UNITS.get(gate["figure"], "")

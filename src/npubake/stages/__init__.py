@@ -111,7 +111,7 @@ STAGES: dict[str, Stage] = {
             {"figures": "figures"},
             (*_RUNTIME, "pycocotools"),
         ),
-        _stage("gate", 1, {"figures": "figures*"}, {"verdict": "verdict"}, ("numpy",)),
+        _stage("gate", 1, {"figures": "figures*", "evidence": "figures*"}, {"verdict": "verdict"}, ("numpy",)),
         _stage(
             "compile",
             1,

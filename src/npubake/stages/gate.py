@@ -6,14 +6,21 @@ import json
 from dataclasses import asdict
 
 from npubake.pipeline.stage import Job
-from npubake.verify.gates import Gate, judge, refuse_failures
+from npubake.verify.diagnosis import refuse_failures
+from npubake.verify.gates import Gate, judge
 
 
 def run(job: Job) -> None:
-    """Write ``verdict``, a list of checks; GateError with boundary, output, figure, suspect and first action."""
+    """Write ``verdict``, a list of checks; GateError with every failing figure, suspect, first action and evidence.
+
+    Port ``evidence``: figures of the boundaries before this one, which tell where the fault lies.
+    """
     gate = Gate.from_params(job.params)
-    figures = [json.loads(path.read_text(encoding="utf-8")) for path in job.inputs["figures"]]
+    figures, evidence = (
+        [json.loads(path.read_text(encoding="utf-8")) for path in job.inputs.get(port, ())]
+        for port in ("figures", "evidence")
+    )
     checks = judge(gate, figures)
-    refuse_failures(gate, checks, figures)
+    refuse_failures(gate, checks, figures, evidence)
     text = json.dumps([asdict(check) for check in checks], sort_keys=True, indent=1, allow_nan=False)
     job.outputs["verdict"].write_text(text + "\n", encoding="utf-8")

@@ -10,24 +10,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npubake.errors import Fault, GateError, StageError
+from npubake.errors import Fault, StageError
 from npubake.verify.bootstrap import paired_drop
 from npubake.verify.evidence import evidence_from_json
 
-_UNITS = {"cosine": "", "sqnr_db": " dB", "max_abs": ""}
+UNITS = {"cosine": "", "sqnr_db": " dB", "max_abs": ""}
+_LADDER = "better calibration data, asymmetric ranges, per-channel weights, percentile, int16 layers, a16w8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
     """Where two models are compared, who is suspected when they differ, and what to do first.
 
-    thresholds: the starting values of the seed documents; a recipe's own come first.
+    thresholds: the starting values of the seed documents; a recipe's own come first. alone: suspect and action once
+    the boundaries before it are known to pass; empty where none is asked.
     """
 
     between: str
     suspect: str
     action: str
     thresholds: Mapping[str, float]
+    alone: tuple[str, str] | None = None
 
 
 BOUNDARIES: Mapping[str, Boundary] = {
@@ -62,6 +65,10 @@ BOUNDARIES: Mapping[str, Boundary] = {
         action="if the calibrated boundary passes, compare input preparation (runtime input, range, mean, scale); "
         "if it fails too, better calibration data, then wider types for the worst layers listed",
         thresholds={"cosine": 0.99, "sqnr_db": 20.0},
+        alone=(
+            "quantize, or input preparation",
+            "compare input preparation (runtime input, range, mean, scale), then the record of quantize",
+        ),
     ),
     "deployable": Boundary(
         between="the integer model and the deployable",
@@ -72,9 +79,12 @@ BOUNDARIES: Mapping[str, Boundary] = {
     "product": Boundary(
         between="the product metric of the float model and of the quantised one",
         suspect="quantisation where the tensor gates fail too; else preprocessing, decoding or thresholds",
-        action="if the quantised boundary passes, check preprocessing and decoding; else climb the ladder: "
-        "better calibration data, asymmetric ranges, per-channel weights, percentile, int16 layers, a16w8",
+        action=f"if the quantised boundary passes, check preprocessing and decoding; else climb the ladder: {_LADDER}",
         thresholds={"max_drop": 0.01},
+        alone=(
+            "preprocessing, decoding or thresholds of the metric",
+            f"check preprocessing and decoding; else climb the ladder: {_LADDER}",
+        ),
     ),
 }
 
@@ -127,10 +137,10 @@ def judge(gate: Gate, figures: Sequence[Mapping[str, Any]]) -> list[Check]:
 
 
 def _judge_tensors(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
-    unknown = sorted(set(gate.thresholds) - set(_UNITS))
+    unknown = sorted(set(gate.thresholds) - set(UNITS))
     if unknown or not figures["outputs"]:
         what = f"no figure is called {', '.join(unknown)}" if unknown else "the measure compared no output"
-        raise StageError(Fault(what=what, where=gate.boundary, hint="figures: " + ", ".join(_UNITS)))
+        raise StageError(Fault(what=what, where=gate.boundary, hint="figures: " + ", ".join(UNITS)))
     checks = []
     for output, found in figures["outputs"].items():
         for figure, threshold in sorted(gate.thresholds.items()):
@@ -164,25 +174,3 @@ def _judge_product(gate: Gate, figures: Sequence[Mapping[str, Any]]) -> Check:
         warning=warning,
         detail={**asdict(drop), "confidence": confidence},
     )
-
-
-def refuse_failures(gate: Gate, checks: Sequence[Check], figures: Sequence[Mapping[str, Any]]) -> None:
-    """Raise GateError where a check failed: one Fault a failure, with suspect and first action."""
-    worst = [entry["name"] for data in figures for entry in data.get("tensors", [])[:3]]
-    hint = f"suspected: {gate.suspect}; first: {gate.action}"
-    if worst:
-        hint += f"; worst tensors inside: {', '.join(worst)}"
-    faults = [
-        Fault(what=_sentence(check), where=f"gate {check.boundary}", hint=hint) for check in checks if not check.passed
-    ]
-    if faults:
-        raise GateError(*faults)
-
-
-def _sentence(check: Check) -> str:
-    if check.figure == "drop" and check.detail is not None:
-        sure = f"at least {check.detail['lower']:.4f} with {check.detail['confidence']:.0%} confidence"
-        return f"{check.output} drops by {check.value:.4f} ({sure}), {check.threshold} is allowed"
-    value = "NaN" if check.value is None else f"{check.value:.6g}{_UNITS[check.figure]}"
-    side = "above" if check.figure == "max_abs" else "below"
-    return f"output {check.output!r}: {check.figure} is {value}, {side} {check.threshold:g}{_UNITS[check.figure]}"
