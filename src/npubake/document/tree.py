@@ -44,13 +44,14 @@ class Node:
         """The node at ``path``, or the deepest one on the way to it that exists."""
         node = self
         for step in path:
-            child = node._child(step)
+            child = node.child(step)
             if child is None:
                 return node
             node = child
         return node
 
-    def _child(self, step: str | int) -> Node | None:
+    def child(self, step: str | int) -> Node | None:
+        """The node one step below; None where there is none."""
         if isinstance(self.value, dict) and isinstance(step, str):
             return self.value.get(step)
         if isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
@@ -79,13 +80,3 @@ def json_path(path: Sequence[str | int]) -> str:
         else:
             parts.append(f'["{step}"]')
     return "".join(parts)
-
-
-def merge(base: Node, over: Node) -> Node:
-    """``over`` laid on ``base``: mappings merge deeply, lists and scalars replace. Places stay those of their files."""
-    if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
-        return over
-    merged = dict(base.value)
-    for name, child in over.value.items():
-        merged[name] = merge(merged[name], child) if name in merged else child
-    return Node(value=merged, mark=over.mark, key=over.key)

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from npubake.document.reader import Document, read_document
 from npubake.document.schema import validate
-from npubake.document.tree import Node, json_path, merge
+from npubake.document.tree import Node, json_path
 from npubake.errors import Fault, RecipeError
 from npubake.nearest import did_you_mean
 from npubake.recipe import convert
+from npubake.recipe.extending import laid_on
 from npubake.recipe.places import why_no_file
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.rules import broken_rules
 
 _MAX_BASES = 32  # recipes that build on one another; a longer chain was made by a machine, or is a mistake
-# A recipe that states one of a pair takes the other of the pair away from what it extends.
-_ALTERNATIVES = (("platform", "platforms"), ("preset", "preprocess"))
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -63,7 +62,7 @@ def _merged(path: Path, above: tuple[Path, ...], files: list[Path], whole: Docum
         return root
     below = _merged(base, chain, files, whole)
     files.append(path)
-    return _laid_on(below, root)
+    return laid_on(below, root)
 
 
 def _base(named: Node, chain: tuple[Path, ...]) -> Path | Fault:
@@ -87,16 +86,6 @@ def _base(named: Node, chain: tuple[Path, ...]) -> Path | Fault:
     else:
         return path
     return Fault(what=what, where=str(named.mark), path="$.extends", hint=hint)
-
-
-def _laid_on(base: Node | None, over: Node) -> Node:
-    if base is None or not isinstance(base.value, dict) or not isinstance(over.value, dict):
-        return over
-    kept = {name: child for name, child in base.value.items() if name not in ("name", "extends")}
-    for pair in _ALTERNATIVES:
-        if any(name in over.value for name in pair):
-            kept = {name: child for name, child in kept.items() if name not in pair or name in over.value}
-    return merge(Node(value=kept, mark=base.mark), over)
 
 
 def _own_name(path: Path, root: Node | None) -> str:

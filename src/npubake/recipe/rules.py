@@ -8,23 +8,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from npubake.document.tree import Node, json_path
+from npubake.document.tree import Mark, Node, json_path
 from npubake.document.tree import Path as Place
 from npubake.errors import Fault
 from npubake.nearest import did_you_mean
 from npubake.recipe.presets import PRESETS
 
 _YUV = ("nv12", "yuv444")
+# What rules hold a block against; where the block is inherited, it is this that the recipe itself says otherwise.
+_HELD_AGAINST: dict[str, tuple[Place, ...]] = {
+    "layer_overrides": (("quant_config", "calibration", "method"),),
+    "runtime_input": (("model", "inputs"),),
+    "platform_options": (("platform",), ("platforms",), ("model", "inputs")),
+}
 
 
 def broken_rules(root: Node) -> list[Fault]:
     """Every broken rule of a merged recipe."""
     data = root.plain()
     return [
-        Fault(what=what, where=str(root.find(place).mark), path=json_path(place), hint=hint)
+        Fault(what=what, where=str(_arising(root, place)), path=json_path(place), hint=hint)
         for rule in (_platforms, _preset, _runtime_inputs, _calibration, _ranges, _options)
         for place, what, hint in rule(data)
     ]
+
+
+def _arising(root: Node, place: Place) -> Mark:
+    """Where a conflict arises: at ``place``, or in what the recipe itself states, where ``place`` is inherited."""
+    around = [place[:length] for length in range(len(place), 0, -1)]
+    for stated in (*around, *_HELD_AGAINST.get(str(place[0]) if place else "", ())):
+        node = _at(root, stated)
+        if node is not None and node.mark.file == root.mark.file:
+            return node.mark
+    return root.find(place).mark
+
+
+def _at(root: Node, place: Place) -> Node | None:
+    node: Node | None = root
+    for step in place:
+        node = node.child(step) if node is not None else None
+    return node
 
 
 Found = Iterator[tuple[Place, str, str]]
