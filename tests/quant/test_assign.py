@@ -1,4 +1,4 @@
-"""quant: all parameters of small real models, and the seven rules of docs/architecture.md."""
+"""quant: all parameters of small real models, and the rules of docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from npubake.errors import RecipeError, StageError
 from npubake.quant.assign import Assignment, Subject, assign
@@ -15,7 +17,7 @@ from npubake.quant.operands import ModelFacts
 from npubake.quant.ranges import snap_outward
 from npubake.quant.record import record_json, warnings
 from npubake.quant.request import parse_request
-from tests.quant.graphs import NETWORK, Arrays, constants, observed, parsed
+from tests.quant.graphs import NETWORK, Arrays, constants, counted, observed, parsed
 
 
 def subject(text: str = NETWORK, values: Arrays | None = None, size: float = 1.0, count: int = 4) -> Subject:
@@ -252,3 +254,33 @@ def test_nothing_is_cut_where_something_else_reads_the_values(output: str, reade
     assignment = made(item)
     assert assignment.parameters.tensors["c"].low == snap_outward(item.statistics["c"].minimum)
     assert assignment.record.cut_ranges == ()
+
+
+@given(
+    st.sampled_from(["Sigmoid(x)", "Softmax(x)", "HardSigmoid<alpha = 0.2, beta = 0.5>(x)"]),
+    st.floats(min_value=2.0**-14, max_value=1.0, width=32),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_fixed_range_of_which_less_than_a_sixteenth_was_seen_is_measured(text: str, largest: float) -> None:
+    """Whatever was seen, at least 4 of the 8 bits hold it: the largest value takes a code of 15 or more."""
+    model, summary = parsed(f"t (float[1,4] x) => (float[1,4] y) {{ y = {text} }}", {})
+    values = np.array([[0.0, largest / 3, largest / 2, largest]], np.float32)
+    statistics = {"x": counted(np.linspace(-1, 1, 4, dtype=np.float32)), "y": counted(values)}
+    facts = ModelFacts(initializers={}, attributes={node.name: {} for node in model.graph.node})
+    item = Subject(summary=summary, graph_digest="d" * 64, facts=facts, statistics=statistics)
+    assignment = made(item)
+    form = assignment.parameters.tensors["y"]
+    assert form.zero_point == 0
+    assert round(largest / form.scale) >= 15
+    assert form.high >= largest
+    assert (form.high == 1.0) == (largest >= 1 / 16)
+    said = [line for line in warnings(assignment.record) if line.startswith("y: its values may reach 1")]
+    assert len(said) == (largest < 1 / 16)
+
+
+def test_nothing_seen_keeps_the_fixed_range() -> None:
+    _, summary = parsed("t (float[1,4] x) => (float[1,4] y) { y = Sigmoid(x) }", {})
+    seen = {"x": counted(np.ones(4, np.float32)), "y": counted(np.zeros(4, np.float32))}
+    facts = ModelFacts(initializers={}, attributes={})
+    assignment = made(Subject(summary=summary, graph_digest="d" * 64, facts=facts, statistics=seen))
+    assert (assignment.parameters.tensors["y"].high, assignment.record.barely_used) == (1.0, {})

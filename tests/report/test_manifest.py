@@ -67,6 +67,8 @@ def test_valid_and_complete(build: Build) -> None:
     assert told["releasable"] == {"value": True, "reasons": []}
     assert told["interface"]["outputs"][0]["dtype"] == "int32"
     assert told["interface"]["removed"][0]["why"] == "tail int32"
+    assert told["interface"]["platform_tail"] == "int32"
+    assert "tail" not in told["interface"]  # a reader took it for the type of every output
     assert told["observed_on"] == {"arch": "x86_64", "features": ["avx2", "fma"]}
     assert told["tools"] == {"numpy": "2.4.6", "onnxruntime": "1.32.0"}
     assert [entry["path"] for entry in told["artifacts"]] == ["a", "b"]

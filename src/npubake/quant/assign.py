@@ -17,7 +17,7 @@ from npubake.quant.record import CalibrationRecord, Override
 from npubake.quant.request import Request
 from npubake.quant.scales import WeightedEdge, settle_ranges
 from npubake.quant.sharing import mixed_concats
-from npubake.quant.tensor_ranges import class_ranges, tensor_ranges, tensor_thresholds
+from npubake.quant.tensor_ranges import barely_used, class_ranges, tensor_ranges, tensor_thresholds
 from npubake.quant.weight_scales import WeightedFacts, weight_parameters
 from npubake.quant.weights import ChannelWeights, Granularity, channel_weights
 
@@ -78,6 +78,12 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         cut_ranges=tuple(name for name in tensors if classes[precisions.classes.of[name]].cut),
         float16_overflow=precisions.overflow,
         mixed_concats=tuple(mixed_concats(summary, _integer_groups(precisions), ranges)),
+        barely_used={
+            name: largest
+            for name, largest in barely_used(summary, subject.statistics, request.input_ranges).items()
+            if name in tensors
+        },
+        narrowed=precisions.narrowed,
         shared_scales=tuple(
             members for first, members in precisions.classes.members.items() if first in classes and len(members) > 1
         ),

@@ -1,7 +1,8 @@
 """quant: what every group computes in and which integer type every tensor takes. Names in, names out; no onnx.
 
 Order of decisions: the lane; the layer overrides, the later one wins; float16 groups that touch a tensor beyond
-float16's range go to int16; tensors take the widest type asked of them; classes that share a scale take their widest.
+float16's range go to int16; movements behind groups in float follow them (quant/following.py); tensors take the widest
+type asked of them; classes that share a scale take their widest.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.quant.following import Narrowed, follow_makers, narrowed
 from npubake.quant.lanes import (
     Decision,
     Lane,
@@ -42,7 +44,7 @@ class Asked:
 class Precisions:
     """groups: precision of each; dtypes: integer type of each tensor that is held as an integer; classes: who shares a
     scale; declined: override path -> groups that could not follow it; overflow: tensors beyond float16, with the groups
-    that went to int16 (or float32, having no integer kernel) for it.
+    that went to int16 (or float32, having no integer kernel) for it; narrowed: overrides that are rounded away again.
     """
 
     groups: Mapping[str, GroupParameters]
@@ -50,6 +52,7 @@ class Precisions:
     classes: SharingClasses
     declined: Mapping[str, tuple[str, ...]]
     overflow: Mapping[str, tuple[str, ...]]
+    narrowed: tuple[Narrowed, ...]
 
 
 def decide_precisions(
@@ -63,6 +66,8 @@ def decide_precisions(
     }
     declined = _override(summary, decisions, asked)
     overflow = _leave_float16(summary, decisions, beyond_float16)
+    named = frozenset(name for entry in asked if entry.precision is not None for name in entry.groups)
+    follow_makers(summary, decisions, named, beyond_float16)
     integer = frozenset(name for name, decision in decisions.items() if is_integer(decision.precision))
     classes = sharing_classes(summary, integer)
     unrounded = accumulator_groups(summary, integer)
@@ -74,7 +79,10 @@ def decide_precisions(
         name: GroupParameters(precision=entry.precision, accumulator_output=name in unrounded, why=entry.why)
         for name, entry in decisions.items()
     }
-    return Precisions(groups=groups, dtypes=dtypes, classes=classes, declined=declined, overflow=overflow)
+    lost = narrowed(summary, decisions, dtypes, frozenset(entry.path for entry in asked))
+    return Precisions(
+        groups=groups, dtypes=dtypes, classes=classes, declined=declined, overflow=overflow, narrowed=lost
+    )
 
 
 def accumulator_groups(summary: GraphSummary, integer: frozenset[str]) -> frozenset[str]:

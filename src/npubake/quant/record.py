@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from npubake.graph.summary import GraphSummary, Provenance
+from npubake.quant.following import Narrowed
 from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.scales import RaisedScale
 from npubake.quant.sharing import MixedConcat
@@ -32,6 +33,8 @@ class CalibrationRecord:
     """overrides: all, in order. raised_scales: and for whose sake. dead_tensors: nothing above 2**-60 was seen, 0..1 is
     assumed. cut_ranges: tensors clipped where their readers cannot tell the difference (quant/saturation.py).
     float16_overflow: tensor -> groups that left float16 for it. mixed_concats: concats of large beside small.
+    barely_used: tensor of a fixed range 0..1 -> its largest value, below 1/16, which became its range instead.
+    narrowed: results that an override put in float and a movement rounds again.
     shared_scales: classes of tensors that hold one scale. weighted: bounds and limited channels of each weighted group.
     """
 
@@ -41,6 +44,8 @@ class CalibrationRecord:
     cut_ranges: tuple[str, ...]
     float16_overflow: Mapping[str, tuple[str, ...]]
     mixed_concats: tuple[MixedConcat, ...]
+    barely_used: Mapping[str, float]
+    narrowed: tuple[Narrowed, ...]
     shared_scales: tuple[tuple[str, ...], ...]
     weighted: Mapping[str, WeightedFacts]
 
@@ -80,12 +85,22 @@ def warnings(record: CalibrationRecord) -> list[str]:
     ]
     found += [f"{name}: dead, nothing but zero was seen; its range is taken as 0..1" for name in record.dead_tensors]
     found += [
+        f"{name}: its values may reach 1, but the largest seen is {largest:.3g}, less than 1/16 of that; the range is "
+        f"what was seen, and larger values would be clipped"
+        for name, largest in record.barely_used.items()
+    ]
+    found += [
         f"{name}: beyond float16 (65504); {', '.join(groups)} left float16"
         for name, groups in record.float16_overflow.items()
     ]
     found += [
         f"{raised.tensor}: scale raised {raised.after / raised.before:.3g} times for {raised.group}: {raised.why}"
         for raised in record.raised_scales
+    ]
+    found += [
+        f"{entry.path}: what it asks of {entry.group} is rounded to {entry.dtype} again by {entry.reader}, and no "
+        f"integer layer computes with it; ask the same of {entry.reader}"
+        for entry in record.narrowed
     ]
     found += [
         f"{override.path}: {', '.join(override.declined)} have no kernel for it and keep what they had"

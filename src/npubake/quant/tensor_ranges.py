@@ -8,20 +8,22 @@ from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, StageError
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.precisions import Precisions
-from npubake.quant.ranges import Range, intersection, snapped, union
+from npubake.quant.ranges import DEAD_BELOW, Range, intersection, snapped, union
 from npubake.quant.request import Request
 from npubake.quant.saturation import useful_range
 from npubake.quant.scales import ClassRange
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.thresholds import Threshold, measured_range
 
-# Never measured; 1.0 then has a code of its own (255 of 0..1 in uint8).
+# Known by mathematics; 1.0 then has a code of its own (255 of 0..1 in uint8).
 FIXED_RANGES: Mapping[str, Range] = {
     "softmax": Range(low=0.0, high=1.0),
     "sigmoid": Range(low=0.0, high=1.0),
     "hard_sigmoid": Range(low=0.0, high=1.0),
     "tanh": Range(low=-1.0, high=1.0),
 }
+# A fixed 0..1 of which less than this share was seen leaves fewer than 4 of 8 bits: then what was seen is the range.
+UNUSED_BELOW = 1.0 / 16.0
 _SYMMETRIC = ("tanh",)  # zero point 128 and scale 1/127: -1, 0 and 1 all have codes
 
 
@@ -30,6 +32,21 @@ def fixed_range(group: FusionGroup | None) -> Range | None:
     if group is None or group.kind not in ("softmax", "table"):
         return None
     return FIXED_RANGES.get("softmax" if group.kind == "softmax" else group.function)
+
+
+def barely_used(
+    summary: GraphSummary, statistics: Mapping[str, TensorStatistics], declared: Mapping[str, Range]
+) -> dict[str, float]:
+    """Tensors of a fixed range 0..1 whose largest value lies below 1/16, with that value; dead ones are left alone."""
+    makers = summary.producer_group()
+    found: dict[str, float] = {}
+    for name in summary.quantisable():
+        fixed, seen = fixed_range(makers.get(name)), statistics.get(name)
+        if name in declared or fixed is None or fixed.low < 0.0 or seen is None or seen.count < 1:
+            continue
+        if DEAD_BELOW <= seen.maximum < UNUSED_BELOW * fixed.high:
+            found[name] = seen.maximum
+    return found
 
 
 def tensor_thresholds(
@@ -64,15 +81,17 @@ def tensor_ranges(
     thresholds: Mapping[str, Threshold],
     declared: Mapping[str, Range],
 ) -> dict[str, Range]:
-    """Range of each quantisable tensor: declared ones verbatim, fixed ones as they are, measured ones snapped outward.
+    """Range of each quantisable tensor: declared ones verbatim, fixed ones as they are unless barely used, measured
+    ones snapped outward.
 
     Raises StageError with every tensor whose statistics are missing, empty or not finite.
     """
     makers = summary.producer_group()
+    measured = barely_used(summary, statistics, declared)
     ranges: dict[str, Range] = {}
     faults: list[Fault] = []
     for name in summary.quantisable():
-        known = declared.get(name) or fixed_range(makers.get(name))
+        known = declared.get(name) or (None if name in measured else fixed_range(makers.get(name)))
         if known is not None:
             ranges[name] = known
         elif name not in statistics:

@@ -227,7 +227,7 @@ def _interface(contract: Mapping[str, Any]) -> dict[str, Any]:
         "removed": [
             {name: entry[name] for name in ("side", "tensor", "op_type", "why")} for entry in contract["removed"]
         ],
-        "tail": contract["tail"],
+        "platform_tail": contract["platform_tail"],
         "memory": memory,
         "notes": contract["notes"],
     }

@@ -71,7 +71,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "calibrate",
-            1,
+            2,
             {"model": "onnx", "graph": "graph", "statistics": "statistics"},
             {"model": "onnx", "parameters": "parameters", "record": "record"},
             _ONNX,
@@ -114,7 +114,7 @@ STAGES: dict[str, Stage] = {
         _stage("gate", 1, {"figures": "figures*", "evidence": "figures*"}, {"verdict": "verdict"}, ("numpy",)),
         _stage(
             "compile",
-            1,
+            2,
             {"model": "onnx", "removed": "onnx", "record": "record"},
             {"deployable": "deployable", "contract": "record"},
             _ONNX,

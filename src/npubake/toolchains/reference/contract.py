@@ -45,7 +45,7 @@ def build_contract(
         "toolchain": {"name": NAME, "version": VERSION},
         "platform": facts.identity_json(),
         "core_num": facts.core_num,
-        "tail": record["tail"],
+        "platform_tail": record["tail"],
         "exact": not record["float_nodes"],
         "float_nodes": record["float_nodes"],
         "inputs": [_input(value, planes.get(value.name), removed, facts) for value in model.graph.input],
@@ -162,8 +162,8 @@ def check_contract(contract: Mapping[str, Any], model: onnx.ModelProto, facts: P
             faults.append(_fault(entry["name"], "aligned byte size", entry["aligned_byte_size"], wanted))
     if contract["core_num"] != facts.core_num:
         faults.append(_fault("platform", "core_num", contract["core_num"], facts.core_num))
-    if contract["tail"] != facts.tail:
-        faults.append(_fault("outputs", "tail", contract["tail"], facts.tail))
+    if contract["platform_tail"] != facts.tail:
+        faults.append(_fault("outputs", "platform_tail", contract["platform_tail"], facts.tail))
     faults += _tail_faults(contract, model, facts)
     if faults:
         raise StageError(*faults)

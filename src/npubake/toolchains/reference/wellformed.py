@@ -56,7 +56,7 @@ _RUNTIME = {
 CONTRACT = {
     "version": int,
     "platform": {"platform": str},
-    "tail": str,
+    "platform_tail": str,
     "exact": bool,
     "float_nodes": list,
     "inputs": [{**_TENSOR, "kind": str, "plane": str, "model_input": str}],
