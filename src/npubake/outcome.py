@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from npubake import released
 from npubake.errors import BuildError
 from npubake.pipeline.runrecord import RunRecord, TaskResult
 from npubake.plan.subject import Subject
@@ -50,11 +51,11 @@ def _exit_code(failures: Iterable[BuildError]) -> int:
 def target_summary(prepared: Prepared, subject: Subject, record: RunRecord) -> dict[str, Any]:
     """One target: manifest path, gates, product metrics, artifacts, and how it was built."""
     mine = [result for result in record.results if subject.name in result.task.targets]
-    whole = all(result.record is not None for result in mine)
+    whole = all(result.record is not None for result in mine) and _released(mine)
     return {
-        "manifest": f"build/{subject.name}/manifest.json" if whole and _released(mine) else None,
+        "manifest": f"build/{subject.name}/manifest.json" if whole else None,
         "gates": list(_gates(prepared, mine)),
-        "metrics": {**product_metrics(prepared, mine), **dict.fromkeys(BOARD_METRICS, UNMEASURED)},
+        "metrics": {**product_metrics(prepared, mine), **dict.fromkeys(BOARD_METRICS if whole else (), UNMEASURED)},
         "artifacts": [
             {"path": item.path, "bytes": result.outputs[item.port].size}
             for result in mine
@@ -118,9 +119,13 @@ def _gate_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
 
 
 def _still_standing(prepared: Prepared, record: RunRecord) -> Iterable[str]:
-    """Which released artifact stays in place for a target that failed."""
+    """Which released artifact stays in place for a target that failed, and which files beside it are not its own."""
     failed = {target for result in record.failures for target in result.task.targets}
     for subject in prepared.subjects:
-        bundle = f"build/{subject.name}/{subject.name}.bundle"
-        if subject.name in failed and (prepared.project.root / bundle).exists():
-            yield f"{subject.name} failed; the last good bundle stays in place: {bundle}"
+        if subject.name not in failed:
+            continue
+        folder = prepared.project.root / "build" / subject.name
+        bundle, last = f"build/{subject.name}/{subject.name}.bundle", released.find(folder)
+        if (prepared.project.root / bundle).exists():
+            text = f"{subject.name} failed; the last good bundle stays in place: {bundle}"
+            yield f"{text}; {released.astray_text(last.astray)}" if last and last.astray else text

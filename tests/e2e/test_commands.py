@@ -74,6 +74,45 @@ def test_status_knows_what_is_current(built: Workspace) -> None:
     assert "samples" in facts["to_run"]
 
 
+def test_a_failed_rebuild_is_known_and_its_files_are_told_apart(built: Workspace) -> None:
+    """``status``, ``verify TARGET`` and the failure itself: what failed, what is good still, what is not of it."""
+    good = built.run("status", "small", "--json").json["targets"]["small"]
+    assert (good["failed"], good["astray"], good["bundle"]) == ([], [], "build/small/small.bundle")
+    built.edit("op_types: [GlobalAveragePool]", "op_types: [Gemm]")
+    built.edit("sqnr_db: 15", "sqnr_db: 90")
+    model = "build/small/small_quantized_model.onnx"
+    failure = built.run("build", "small")
+    assert failure.code == 1
+    assert "stays in place: build/small/small.bundle; " in failure.err
+    assert "no longer are what the manifest says" in failure.err
+    facts = built.run("status", "small", "--json").json["targets"]["small"]
+    assert (facts["failed"], facts["bundle"]) == (["gate quantized"], "build/small/small.bundle")
+    assert facts["finished"] == good["finished"]
+    assert model in facts["astray"]
+    assert "build/small/small.bundle" not in facts["astray"]
+    told = built.run("status", "small").out
+    assert f"failed at gate quantized; last good: build/small/small.bundle of {good['finished']}" in told
+    verified = built.run("verify", "small", "--json")
+    assert verified.code == 0
+    assert model in verified.json["astray"]
+    built.edit("sqnr_db: 90", "sqnr_db: 15")
+    built.build()
+    mended = built.run("status", "small", "--json").json["targets"]["small"]
+    assert (mended["current"], mended["failed"], mended["astray"]) == (True, [], [])
+
+
+def test_a_first_build_that_failed_is_known(fresh: Workspace) -> None:
+    assert "never built " in fresh.run("status", "small").out
+    fresh.edit("sqnr_db: 15", "sqnr_db: 90")
+    failure = fresh.run("build", "small")
+    assert failure.code == 1
+    assert "unmeasured" not in failure.out  # nothing was released that a board could measure
+    assert "observe                  ..." in failure.err  # said when it began: captured output is not silent meanwhile
+    facts = fresh.run("status", "small", "--json").json["targets"]["small"]
+    assert (facts["failed"], facts["manifest"], facts["gates"]) == (["gate quantized"], None, [])
+    assert "never built; failed at gate quantized" in fresh.run("status", "small").out
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

@@ -6,11 +6,13 @@ import argparse
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npubake import released
 from npubake.cli import root
 from npubake.errors import Fault, StageError, UsageError
 from npubake.nearest import did_you_mean
@@ -141,11 +143,15 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
     path = _artifact(arguments.directory, arguments.bundle)
     report = verify_bundle(path, digest=_recorded_digest(path))
+    last = released.find(path.parent)
+    astray = last.astray if last else ()
     if arguments.json:
-        print(json.dumps({"bundle": str(path), **asdict(report)}, indent=1, default=dict))
+        print(json.dumps({"bundle": str(path), **asdict(report), "astray": list(astray)}, indent=1, default=dict))
         return 0
     judged = "equal to the bit" if report.exact else f"within tolerance, largest difference {report.max_difference:.3g}"
     print(f"{path}: {len(report.entries)} entries whole, {report.runs} recorded runs {judged}")
+    if astray:
+        print(f"warning: {path.parent}: {released.astray_text(astray)}", file=sys.stderr)
     return 0
 
 

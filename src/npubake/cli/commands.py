@@ -15,9 +15,9 @@ from npubake.nearest import did_you_mean
 from npubake.request import Outcome, Request
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from npubake.pipeline.freshness import Probe
     from npubake.pipeline.task import Task
+    from npubake.preparation import Prepared
     from npubake.recipe.lock import Policy
 
 WORK_TO_DO = 3
@@ -159,20 +159,11 @@ def run_status(arguments: argparse.Namespace) -> int:
     from npubake.build import assess
     from npubake.cli.text import status_text
 
-    place = root.find(arguments.directory)
-    prepared, probes = assess(place, request_of(arguments))
-    rows = {}
-    for subject in prepared.subjects:
-        mine = [probe for probe in probes if subject.name in probe.task.targets]
-        manifest = place / "build" / subject.name / "manifest.json"
-        gates = _gates(manifest)
-        rows[subject.name] = {
-            "current": gates is not None and all(probe.outcome == "reuse" for probe in mine),
-            "to_run": [probe.task.name for probe in mine if probe.outcome in ("run", "unknown")],
-            "to_restore": [probe.task.name for probe in mine if probe.outcome == "restore"],
-            "manifest": f"build/{subject.name}/manifest.json" if gates is not None else None,
-            "gates": gates or [],
-        }
+    prepared, probes = assess(root.find(arguments.directory), request_of(arguments))
+    rows = {
+        subject.name: _standing(prepared, subject.name, [p for p in probes if subject.name in p.task.targets])
+        for subject in prepared.subjects
+    }
     if arguments.json:
         _print_json({"targets": rows})
     else:
@@ -180,12 +171,24 @@ def run_status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _gates(manifest: Path) -> list[dict[str, Any]] | None:
-    """Verdicts of the last build; None where there is no manifest, or a damaged one (the next build writes it)."""
-    try:
-        return list(json.loads(manifest.read_bytes())["reproducible"]["gates"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+def _standing(prepared: Prepared, target: str, probes: Sequence[Probe]) -> dict[str, Any]:
+    """A target's last good build, the failure of its last build (unless nothing is left to do), what would be done."""
+    from npubake import released
+
+    last = released.find(prepared.project.root / "build" / target)
+    current = last is not None and all(probe.outcome == "reuse" for probe in probes)
+    failed = () if current else prepared.project.failed(target)
+    return {
+        "current": current,
+        "to_run": [probe.task.name for probe in probes if probe.outcome in ("run", "unknown")],
+        "to_restore": [probe.task.name for probe in probes if probe.outcome == "restore"],
+        "failed": [probe.task.name for probe in probes if probe.task.name in failed],
+        "manifest": f"build/{target}/manifest.json" if last else None,
+        "bundle": last.bundle if last else None,
+        "finished": last.finished if last else None,
+        "gates": list(last.gates) if last else [],
+        "astray": list(last.astray) if last else [],
+    }
 
 
 def request_of(arguments: argparse.Namespace) -> Request:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,13 +16,19 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 QUIET_OUTCOMES = ("reused",)
+REPORT_EVERY_S = 10.0
 
 
 class Lines:
-    """A line on standard error for what ran, was restored or failed; for logs and CI."""
+    """A line on standard error for what begins, ran, was restored or failed, and for what takes long; for logs and CI.
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    clock: monotonic seconds.
+    """
+
+    def __init__(self, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._quiet = quiet
+        self._clock = clock
+        self._next: dict[str, float] = {}
 
     def __enter__(self) -> Lines:
         return self
@@ -29,15 +37,20 @@ class Lines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def started(self, task: Task, reasons: tuple[str, ...]) -> None:
-        """Nothing: the finished line says it with the time."""
+    def started(self, task: Task, reasons: tuple[str, ...]) -> None:  # noqa: ARG002 - the listener's form
+        """One line, so that a long stage is not silent."""
+        self._next[task.id] = self._clock() + REPORT_EVERY_S
+        self._say(f"{task.name:<24} ...                  {whose(task.targets)}")
 
     def waiting(self, task: Task) -> None:
         """Say who holds the work up."""
         self._say(f"{task.name}: another build is at it, waiting")
 
     def progress(self, task: Task, done: int, total: int) -> None:
-        """Nothing: lines are not redrawn."""
+        """A line every ten seconds: lines are not redrawn."""
+        if self._clock() >= self._next.get(task.id, 0.0):
+            self._next[task.id] = self._clock() + REPORT_EVERY_S
+            self._say(f"{task.name:<24} {done}/{total}")
 
     def finished(self, result: TaskResult) -> None:
         """One line with outcome and time."""

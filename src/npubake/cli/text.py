@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from npubake.released import astray_text
 from npubake.report.tables import laid_out
 
 
@@ -37,13 +38,23 @@ def plan_text(targets: Mapping[str, Mapping[str, Any]], tasks: Sequence[Mapping[
 
 
 def status_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line a target."""
+    """A line a target; below, files that are not of a target's last good build."""
     lines = []
     for name, facts in rows.items():
         failed = [gate for gate in facts["gates"] if not gate["passed"]]
-        built = "built" if facts["manifest"] else "never built"
         state = (
             "current" if facts["current"] else f"{len(facts['to_run'])} to run, {len(facts['to_restore'])} to restore"
         )
-        lines.append([name, built, state, f"{len(facts['gates'])} gates, {len(failed)} failed"])
-    return table(lines, ["target", "", "state", "gates"])
+        gates = f"{len(facts['gates'])} gates, {len(failed)} failed" if facts["manifest"] else ""
+        lines.append([name, _last_build(facts), state, gates])
+    strays = [f"{name}: {astray_text(facts['astray'])}" for name, facts in rows.items() if facts["astray"]]
+    return "\n".join([table(lines, ["target", "last build", "state", "gates"]), *strays])
+
+
+def _last_build(facts: Mapping[str, Any]) -> str:
+    """Whether there is a good one, and where the last one failed."""
+    failed = f"failed at {', '.join(facts['failed'])}" if facts["failed"] else ""
+    if not facts["manifest"]:
+        return f"never built; {failed}" if failed else "never built"
+    good = f"{facts['bundle']} of {facts['finished']}"
+    return f"{failed}; last good: {good}" if failed else f"built: {good}"

@@ -60,6 +60,10 @@ class Project:
                 return Last(**entry)
         return None
 
+    def failed(self, target: str) -> tuple[str, ...]:
+        """Names of the tasks that failed when they were last built for the target."""
+        return tuple(name for name, entry in self._target(target).items() if entry["failed"])
+
     def remember(self, task: Task, last: Last) -> None:
         """Note how the task was built, for explain; ``save`` writes it."""
         for target in task.targets:
