@@ -20,7 +20,7 @@ from npubake.plan.subject import Subject
 from npubake.platforms import platform_folder
 from npubake.recipe import lock
 from npubake.recipe.data import RANDOM, Listing, find_labels, list_data
-from npubake.recipe.places import why_no_file
+from npubake.recipe.named import no_file
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.targets import Catalogue, Target, load_catalogue, resolve
 from npubake.stages import STAGES
@@ -203,12 +203,8 @@ def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bo
 def _file_faults(recipe: Recipe) -> list[Fault]:
     """Single files that the recipe names and that cannot be read, each at its line."""
     named = {"$.model.path": recipe.model.path, "$.model.baseline": recipe.model.baseline}
-    hint = "Paths are relative to the recipe file that they stand in."
-    return [
-        Fault(what=f"{file}: {reason}", where=recipe.where(place), path=place, hint=hint)
-        for place, file in named.items()
-        if file is not None and (reason := why_no_file(file))
-    ]
+    found = [no_file(file, recipe.where(place), place) for place, file in named.items() if file is not None]
+    return [fault for fault in found if fault is not None]
 
 
 def _until(tasks: tuple[Task, ...], stage: str) -> tuple[Task, ...]:

@@ -129,6 +129,13 @@ def test_unknown_and_mixed_kinds(tmp_path: Path) -> None:
     assert found == ["a file of unknown kind (.raw)", "mixed kinds of files: 1 images, 1 npy"]
 
 
+def test_a_list_inside_a_folder_is_told_where_lists_belong(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("a.png\n")
+    with pytest.raises(RecipeError) as caught:
+        list_data(tmp_path, lambda path: path.name)
+    assert "A list (.txt, .json) is given as the data path itself" in caught.value.faults[0].hint
+
+
 def test_many_faults_are_counted(tmp_path: Path) -> None:
     found = refused(files(tmp_path, *(f"{index:02}.raw" for index in range(30))))
     assert len(found) == 21

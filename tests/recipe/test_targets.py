@@ -102,7 +102,7 @@ def test_a_broken_recipe_stops_only_who_asks_for_it(catalogue: Catalogue) -> Non
     for asked in ("broken", "broken_generic"):
         with pytest.raises(RecipeError) as caught:
             names(asked, catalogue=catalogue)
-        assert caught.value.faults[0].path == "$.x"
+        assert "$.x" in {fault.path for fault in caught.value.faults}
 
 
 @pytest.mark.parametrize(

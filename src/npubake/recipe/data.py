@@ -128,11 +128,9 @@ def _capped(faults: list[Fault]) -> list[Fault]:
 def _examples(path: Path, where: str, faults: list[Fault]) -> list[Example]:
     if is_folder(path):
         return [{"": (name, file)} for name, file in _folder(path, faults)]
-    reason = why_no_file(path)
-    if reason:
-        hint = "Paths are relative to the file they stand in. Random data need 'data: random' and purpose smoke."
-        what = f"there is no {path}" if reason == "there is no such file" else f"{path} cannot be read: {reason}"
-        faults.append(Fault(what=what, where=where, hint=hint))
+    unreadable = why_no_data(path, where)
+    if unreadable:
+        faults.append(unreadable)
         return []
     if _is_tensorrt_cache(path):
         faults.append(_tensorrt(path))
@@ -144,6 +142,16 @@ def _examples(path: Path, where: str, faults: list[Fault]) -> list[Example]:
         faults.append(_unknown(path.name, path))
         return []
     return [{"": (path.name, path)}]
+
+
+def why_no_data(path: Path, where: str) -> Fault | None:
+    """Why there is neither a folder nor a file at ``path``; None where there is one."""
+    reason = "" if is_folder(path) else why_no_file(path)
+    if not reason:
+        return None
+    hint = "Paths are relative to the file they stand in. Random data need 'data: random' and purpose smoke."
+    what = f"there is no {path}" if reason == "there is no such file" else f"{path} cannot be read: {reason}"
+    return Fault(what=what, where=where, hint=hint)
 
 
 def _folder(path: Path, faults: list[Fault]) -> Iterator[tuple[str, Path]]:
@@ -176,9 +184,11 @@ def _folder(path: Path, faults: list[Fault]) -> Iterator[tuple[str, Path]]:
 
 
 def _unknown(name: str, file: Path) -> Fault:
-    accepted = ", ".join([*_KIND_OF, *_LISTS])
     suffix = PurePosixPath(name).suffix or "no suffix"
-    return Fault(what=f"a file of unknown kind ({suffix})", where=str(file), hint=f"Accepted: {accepted}.")
+    hint = (
+        f"Accepted: {', '.join(_KIND_OF)}. A list ({', '.join(_LISTS)}) is given as the data path itself, never inside."
+    )
+    return Fault(what=f"a file of unknown kind ({suffix})", where=str(file), hint=hint)
 
 
 def _is_tensorrt_cache(file: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Sequence
 from pathlib import Path
 
 from npubake.document.reader import Document, read_document
@@ -35,8 +36,18 @@ def load_recipe(path: Path) -> Recipe:
         what = f"the file is {kind} where a mapping belongs"
         whole.faults.append(Fault(what=what, where=str(root.mark), path="$", hint="Start with the line 'version: 1'."))
     if whole.faults or root is None:
-        raise RecipeError(*sorted(whole.faults, key=_reading_order))
+        raise RecipeError(*in_reading_order(whole.faults))
     return _recipe(root, own_name, path, tuple(files))
+
+
+def read_tree(path: Path) -> Node | None:
+    """The merged tree of a recipe as far as its text can be read, valid or not; None where it cannot."""
+    return _merged(path, (), [], Document(file=str(path)))
+
+
+def in_reading_order(faults: Sequence[Fault]) -> list[Fault]:
+    """By file, line and column."""
+    return sorted(faults, key=_reading_order)
 
 
 def _reading_order(fault: Fault) -> tuple[str, int, int]:

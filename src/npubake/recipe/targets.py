@@ -10,7 +10,8 @@ from typing import Literal
 from npubake.errors import Fault, RecipeError, UsageError
 from npubake.nearest import did_you_mean
 from npubake.platforms import Platform, load_platforms
-from npubake.recipe.loader import discover, load_recipe
+from npubake.recipe.loader import discover, in_reading_order, load_recipe, read_tree
+from npubake.recipe.named import named_faults, no_platform
 from npubake.recipe.recipe import PlatformOptions, Recipe, RuntimeInput
 
 TRIAL_SUFFIX = "-fast"  # of the folder below build/ that a --fast trial goes to
@@ -55,8 +56,7 @@ def targets(recipe: Recipe, platforms: Mapping[str, Platform], toolchain: str | 
         path = "$.platform" if recipe.single else f"$.platforms[{index}]"
         platform = platforms.get(name)
         if platform is None:
-            what = f"there is no platform {name!r}"
-            faults.append(Fault(what=what, where=recipe.where(path), path=path, hint=did_you_mean(name, platforms)))
+            faults.append(no_platform(name, recipe.where(path), path, platforms))
             continue
         faults.extend(_misfits(recipe, platform, toolchain))
         found.append(_target(recipe, platform, toolchain))
@@ -132,7 +132,7 @@ def load_catalogue(root: Path) -> Catalogue:
             recipe = load_recipe(path)
             found[name] = targets(recipe, platforms)
         except RecipeError as error:
-            broken[name] = error
+            broken[name] = _with_named(error, path, platforms)
         else:
             recipes[name] = recipe
     everything = [target for several in found.values() for target in several]
@@ -144,6 +144,14 @@ def load_catalogue(root: Path) -> Catalogue:
         targets={target.name: target for target in everything},
         broken=broken,
     )
+
+
+def _with_named(error: RecipeError, path: Path, platforms: Mapping[str, Platform]) -> RecipeError:
+    """The error with what else the recipe names that does not exist, where its text can be read."""
+    root = read_tree(path)
+    taken = {fault.where for fault in error.faults}
+    named = named_faults(root, platforms) if root is not None else []
+    return RecipeError(*in_reading_order([*error.faults, *(fault for fault in named if fault.where not in taken)]))
 
 
 def refuse_collisions(found: Sequence[Target], recipes: Mapping[str, Recipe]) -> None:
