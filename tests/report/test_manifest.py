@@ -89,6 +89,14 @@ def test_wall_clock_facts_stay_out_of_the_repeating_part(build: Build) -> None:
     assert first["circumstances"] != second["circumstances"]
 
 
+def test_every_machine_is_named_once(build: Build) -> None:
+    other = {"arch": "aarch64", "cpu": "Another CPU"}
+    tasks = (*build.tasks[:1], replace(build.tasks[0], machine=other), replace(build.tasks[1], machine=other))
+    told = build_manifest(replace(build, tasks=tasks))["circumstances"]
+    assert told["machines"] == [dict(build.host), other]
+    assert (told["host"], [task["machine"] for task in told["tasks"]]) == (0, [0, 1, 1])
+
+
 def test_what_stands_against_release(build: Build) -> None:
     bad = replace(
         build,
@@ -143,7 +151,11 @@ def test_every_property_is_described() -> None:
 def test_text_is_canonical(build: Build, tmp_path: Path) -> None:
     text = manifest_text(build_manifest(build))
     assert text.endswith("}\n")
-    assert json.dumps(json.loads(text), sort_keys=True, indent=1, ensure_ascii=False) + "\n" == text
+    told = json.loads(text)
+    assert list(told) == ["reproducible", "circumstances", "version"]
+    first = {name: json.loads(json.dumps(told[name], sort_keys=True)) for name in told}
+    assert json.dumps(first, indent=1, ensure_ascii=False) + "\n" == text
+    assert manifest_text(told) == text
     with pytest.raises(ValueError, match="JSON"):
         manifest_text({"value": float("nan")})
     (tmp_path / "manifest.json").write_text(text, encoding="utf-8")

@@ -63,6 +63,32 @@ def test_sizes(count: int, text: str) -> None:
     assert size_text(count) == text
 
 
+def test_many_targets_are_a_line_each() -> None:
+    target: dict[str, Any] = {
+        "gates": [gate for gate in GATES if gate["passed"]],
+        "metrics": {"top1": {"float": 0.975, "quantized": 0.97}, "fps": "unmeasured"},
+        "artifacts": [{"path": "build/a/a.npub", "bytes": 5}, {"path": "build/a/a.bundle", "bytes": 2048}],
+        "platform": "j6e", "toolchain": "reference", "lane": "a8w8", "lane_decided_by": "platform", "deployable": True,
+    }  # fmt: skip
+    failed = {**target, "gates": GATES[:2], "metrics": {"top1": {"float": 0.975}}, "artifacts": [], "deployable": False}
+    tasks = [*TASKS, {"role": "gate quantized", "outcome": "failed", "seconds": 0.0, "targets": ["b"]}]
+    summary = {"targets": {"a": target, "b": failed, "c": {**target, "metrics": {}}}, "tasks": tasks}
+    assert build_text(summary) == (
+        "Targets\n"
+        "target  lane  gates                        metric                                 bundle    time\n"
+        "------  ----  ---------------------------  ---------------------  ----------------------  ------\n"
+        "a       a8w8  2 passed                     top1 0.9750 -> 0.9700                2.00 KiB  12.3 s\n"
+        "b       a8w8  1 passed, FAILED: quantized  top1 0.9750 -> ?       failed: gate quantized   1.3 s\n"
+        "c       a8w8  2 passed                                                          2.00 KiB   0.0 s\n"
+        "\n"
+        "Stages: 1 failed, 2 ran, 1 restored\n"
+        "NOT RELEASABLE: a trial, or calibrated for purpose smoke: b\n"
+        "All tables: npubake build --verbose, or name at most two targets."
+    )
+    assert build_text(summary, verbose=True).count("Stages\n") == 2  # c has no task here
+    assert "Stages\n" in build_text({**summary, "targets": {"a": target, "b": failed}})
+
+
 def test_whole_text() -> None:
     target = {
         "gates": GATES, "metrics": {"fps": "unmeasured"}, "artifacts": [{"path": "build/a/a.bundle", "bytes": 2048}],

@@ -60,7 +60,7 @@ def _show_outcome(outcome: Outcome, arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json({**outcome.summary, "faults": [asdict(fault) for fault in outcome.faults]})
     else:
-        print(build_text(outcome.summary))
+        print(build_text(outcome.summary, verbose=arguments.verbose))
     return _tell(outcome)
 
 

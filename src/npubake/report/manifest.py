@@ -157,6 +157,7 @@ class Build:
 
 def build_manifest(build: Build) -> dict[str, Any]:
     """The manifest as JSON data, valid against its schema."""
+    machines = _machines(build)
     return {
         "version": MANIFEST_VERSION,
         "reproducible": {
@@ -186,13 +187,14 @@ def build_manifest(build: Build) -> dict[str, Any]:
         "circumstances": {
             "finished": build.finished,
             "seconds": round(build.seconds, 3),
-            "host": dict(build.host),
+            "machines": machines,
+            "host": machines.index(dict(build.host)),
             "tasks": [
                 {
                     "role": task.role,
                     "outcome": task.outcome,
                     "seconds": round(task.seconds, 3),
-                    "machine": dict(task.machine),
+                    "machine": machines.index(dict(task.machine)),
                 }
                 for task in build.tasks
             ],
@@ -200,9 +202,22 @@ def build_manifest(build: Build) -> dict[str, Any]:
     }
 
 
+def _machines(build: Build) -> list[dict[str, Any]]:
+    """Every machine once: the build's own first, then those where tasks ran whose results were restored."""
+    machines: list[dict[str, Any]] = []
+    for machine in (build.host, *(task.machine for task in build.tasks)):
+        if dict(machine) not in machines:
+            machines.append(dict(machine))
+    return machines
+
+
 def manifest_text(manifest: Mapping[str, Any]) -> str:
-    """Canonical text: sorted keys, one-space indent, final newline; NaN is a bug of the caller."""
-    return json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    """Canonical text: ``reproducible`` first, else sorted keys, one-space indent, final newline; NaN is a bug of the
+    caller.
+    """
+    plain = json.loads(json.dumps(manifest, sort_keys=True, allow_nan=False))
+    ordered = {name: plain[name] for name in sorted(plain, key=lambda name: (name != "reproducible", name))}
+    return json.dumps(ordered, indent=1, ensure_ascii=False) + "\n"
 
 
 def releasable(build: Build) -> dict[str, Any]:

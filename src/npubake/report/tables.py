@@ -5,10 +5,13 @@ Numbers stand at the right. Colour is the command line's business.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+FULL_REPORTS = 2  # targets of which a build tells everything unasked
+_NOT_RELEASABLE = "NOT RELEASABLE: a trial, or calibrated for purpose smoke"
 _UNITS = {"cosine": "", "sqnr_db": " dB", "drop": "", "max_abs": ""}
 
 
@@ -99,8 +102,12 @@ def artifact_table(artifacts: Iterable[Mapping[str, Any]]) -> Table:
     return Table(title="Artifacts", columns=("file", "size"), align=("<", ">"), rows=tuple(rows))
 
 
-def build_text(summary: Mapping[str, Any]) -> str:
-    """All tables of every target of a build's summary (the object of ``build --json``)."""
+def build_text(summary: Mapping[str, Any], *, verbose: bool = False) -> str:
+    """What ends a build, from its summary (the object of ``build --json``): a line a target where there are many, else
+    (or where ``verbose``) all tables of every target.
+    """
+    if len(summary["targets"]) > FULL_REPORTS and not verbose:
+        return _compact_text(summary)
     parts = []
     for name, target in summary["targets"].items():
         tables = (
@@ -113,10 +120,62 @@ def build_text(summary: Mapping[str, Any]) -> str:
     return "\n\n\n".join(parts)
 
 
+def _compact_text(summary: Mapping[str, Any]) -> str:
+    """One table of all targets, how many stages had which outcome, and what may not be released."""
+    targets, tasks = summary["targets"], summary["tasks"]
+    counts = Counter(str(task["outcome"]) for task in tasks)
+    lines = [
+        target_table(targets, tasks).text(),
+        "",
+        "Stages: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())),
+    ]
+    trials = [name for name, target in targets.items() if not target["deployable"]]
+    if trials:
+        lines.append(f"{_NOT_RELEASABLE}: {', '.join(trials)}")
+    return "\n".join([*lines, "All tables: npubake build --verbose, or name at most two targets."])
+
+
+def target_table(targets: Mapping[str, Mapping[str, Any]], tasks: Sequence[Mapping[str, Any]]) -> Table:
+    """A line a target; seconds: of this build, for all stages that it needed, shared ones included."""
+    rows = []
+    for name, target in targets.items():
+        mine = [task for task in tasks if name in task["targets"]]
+        seconds = sum(task["seconds"] for task in mine)
+        facts = (_gates_cell(target), _metric_cell(target), _bundle_cell(target, mine))
+        rows.append((name, str(target["lane"]), *facts, f"{seconds:.1f} s"))
+    columns = ("target", "lane", "gates", "metric", "bundle", "time")
+    return Table(title="Targets", columns=columns, align=("<", "<", "<", "<", ">", ">"), rows=tuple(rows))
+
+
+def _gates_cell(target: Mapping[str, Any]) -> str:
+    """Boundaries, not figures: how many passed, and which failed."""
+    boundaries = dict.fromkeys(str(gate["boundary"]) for gate in target["gates"])
+    failed = list(dict.fromkeys(str(gate["boundary"]) for gate in target["gates"] if not gate["passed"]))
+    passed = f"{len(boundaries) - len(failed)} passed"
+    return f"{passed}, FAILED: {', '.join(failed)}" if failed else passed
+
+
+def _metric_cell(target: Mapping[str, Any]) -> str:
+    """Float -> quantised; empty where there is no product metric or it was not come to."""
+    measured = {name: value for name, value in target["metrics"].items() if isinstance(value, Mapping)}
+    cells = []
+    for name, value in measured.items():
+        shown = [f"{value[kind]:.4f}" if value.get(kind) is not None else "?" for kind in ("float", "quantized")]
+        cells.append(f"{name} {shown[0]} -> {shown[1]}")
+    return ", ".join(cells)
+
+
+def _bundle_cell(target: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> str:
+    """Its size, or what failed before there was one."""
+    sizes = [int(entry["bytes"]) for entry in target["artifacts"] if str(entry["path"]).endswith(".bundle")]
+    failed = [str(task["role"]) for task in tasks if task["outcome"] == "failed"]
+    return size_text(sizes[0]) if sizes else f"failed: {', '.join(failed)}" if failed else "none"
+
+
 def _heading(name: str, target: Mapping[str, Any]) -> str:
     lane = f"lane {target['lane']} (from the {target['lane_decided_by']})"
     line = f"{name}: platform {target['platform']}, toolchain {target['toolchain']}, {lane}"
-    return line if target["deployable"] else f"{line}\nNOT RELEASABLE: a trial, or calibrated for purpose smoke"
+    return line if target["deployable"] else f"{line}\n{_NOT_RELEASABLE}"
 
 
 def size_text(count: int) -> str:
