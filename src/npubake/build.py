@@ -37,16 +37,16 @@ def build(root: Path, request: Request, listener: Listener | None = None) -> Out
 
 
 def check(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
-    """Only what finds refusals without inference: ``import``, ``optimize`` and ``check`` of every target.
-
-    No lock is written.
+    """Only what finds refusals without inference: ``import``, ``optimize`` and ``check`` of every target, and the first
+    example of each data set. No lock is written.
     """
     from npubake.outcome import outcome
     from npubake.pipeline.scheduler import execute
+    from npubake.plan.trial import first_examples
     from npubake.preparation import prepare
 
     prepared = prepare(root, request, write_lock=False)
-    first = _checked_first(prepared.tasks)
+    first = (*_checked_first(prepared.tasks), *first_examples(prepared.tasks))
     record = execute(
         prepared.project, first, jobs=request.jobs, threads=request.workers, keep_going=True, listener=listener
     )

@@ -153,6 +153,28 @@ def test_check_reports_all_refusals_with_their_line(built: Workspace) -> None:
     assert f"small.yaml:{runtime}:" in result.err
 
 
+def test_check_reads_the_first_example_of_each_data_set(built: Workspace) -> None:
+    """Both sets are told at once, and the build's own record of ``samples`` stays what it was."""
+    before = built.run("plan", "small", "--json").json["tasks"]
+    result = built.run("check", "small", "--json")
+    assert result.code == 0
+    roles = sorted(task["role"] for task in result.json["tasks"])
+    assert roles == ["check", "import", "measure_inputs first", "optimize", "samples first"]
+    assert built.run("plan", "small", "--json").json["tasks"] == before
+    for name in ("calibration", "validation"):
+        folder = built.root / "data" / name
+        for index, path in enumerate(sorted(folder.glob("*.png"))):
+            np.save(path.with_suffix(".npy"), np.full((28, 28, 1), index / 100 + (name == "validation"), np.float32))
+            path.unlink()
+    labels = built.root / "data" / "validation" / "labels.json"
+    labels.write_text(labels.read_text().replace(".png", ".npy"))
+    refused = built.run("check", "small", "--json")
+    assert refused.code == 2
+    faults = [fault for fault in refused.json["faults"] if "float32" in fault["what"]]
+    assert [fault["where"] for fault in faults] == ["0000.npy", "0100.npy"]
+    assert all("preset: classification" in fault["hint"] for fault in faults)
+
+
 def test_build_until_a_stage_stops_there(fresh: Workspace) -> None:
     result = fresh.build("small", "--until", "observe")
     assert sorted(result.ran()) == ["import", "observe", "optimize", "samples"]

@@ -207,14 +207,18 @@ def collect(
         )
     faults = FaultList()
     collector = _Collector(slots, files, faults, _census(slots))
-    units = _evenly(list(collector.units(files.examples)), request.count, faults)
+    if request.first:
+        units = list(collector.units(files.examples[:1]))[:1]
+    else:
+        units = _evenly(list(collector.units(files.examples)), request.count, faults)
     with SampleWriter(output, {name: slot.form for name, slot in slots.items()}) as writer:
         for done, unit in enumerate(units):
             example = collector.read(unit)
             if example is not None and not faults.faults:
                 writer.add(example)
             progress(done + 1, len(units))
-        faults.add(*collector.census.faults(request.letterboxed))
+        if not request.first:
+            faults.add(*collector.census.faults(request.letterboxed))
         faults.refuse()
         return writer.finish({"preset": dict(request.preset), "random": False, "kind": files.kind})
 

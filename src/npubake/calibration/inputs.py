@@ -18,7 +18,8 @@ from npubake.graph.summary import GraphSummary
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What is asked of a set. preset: expanded form; count: examples wanted, None for all; layouts: by input, where
-    the recipe states one; smoke: random data may stand in; letterboxed: images that look letterboxed are meant.
+    the recipe states one; smoke: random data may stand in; letterboxed: images that look letterboxed are meant; first:
+    the first example alone, to see whether it fits; nothing is judged that only a whole set shows.
     """
 
     preset: Mapping[str, Any]
@@ -26,6 +27,7 @@ class Request:
     layouts: Mapping[str, Any]
     smoke: bool
     letterboxed: bool
+    first: bool = False
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Request:
@@ -37,6 +39,7 @@ class Request:
             layouts={name: entry["layout"] for name, entry in inputs.items() if entry.get("layout")},
             smoke=params.get("purpose", "release") == "smoke",
             letterboxed=params.get("letterboxed") == "allowed",
+            first=params.get("first", False),
         )
 
 

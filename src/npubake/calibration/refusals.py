@@ -40,7 +40,8 @@ def check_pixels(value: NDArray[Any], channels: int, *, where: str, name: str) -
         return Fault(
             what=f"input {name!r} is {value.dtype} ({_span(value)}) where uint8 pixels are due",
             where=where,
-            hint="give the image before normalisation: the preset does the linear step itself",
+            hint="give the image before normalisation: the preset does the linear step itself; or, where the data are "
+            "the model's own inputs, prepared already, 'preset: classification' (or vision_transformer)",
         )
     if value.dtype != np.uint8:
         return Fault(

@@ -132,6 +132,7 @@ def _preprocessing(model: ModelDescription) -> list[str]:
     size = [side if isinstance(side, int) else 224 for side in (height, width)]
     return [
         "# How a picture becomes the model's input. It must be what training did: check each line.",
+        "# Where the data are the model's own inputs, prepared already: 'preset: classification' instead.",
         "preprocess:",
         f"  channels: {channels}",
         f"  resize: {{kind: resize_exact, size: {size}}}   # or letterbox, resize_shorter",
