@@ -218,10 +218,28 @@ def test_new_writes_a_recipe_that_loads(fresh: Workspace) -> None:
     assert result.code == 0, result.err
     text = (fresh.root / "recipes" / "mine.yaml").read_text()
     assert "[1, 1, 28, 28]" in text
+    schema = text.splitlines()[0].partition("$schema=")[2]
+    assert json.loads((fresh.root / "recipes" / schema).read_text())["properties"]["preset"]
     listed = fresh.run("list", "recipes", "--json").json["recipes"]
     assert {"mine", "small"} <= {row["name"] for row in listed}
     assert fresh.run("new", "models/digits_mobilenet.onnx", "--name", "mine").code == 2
     assert fresh.run("new", "recipes/small.yaml").code == 2
+
+
+def test_layers_of_a_target_are_the_names_that_overrides_take(built: Workspace) -> None:
+    layers = built.run("list", "layers", "small", "--json").json["layers"]
+    pools = [row["name"] for row in layers if row["type"] == "GlobalAveragePool"]
+    assert len(pools) == 1
+    assert len({row["name"] for row in layers}) == len(layers) > len({row["fused into"] for row in layers})
+    assert pools[0] in built.run("list", "layers", "small").out
+    built.edit("op_types: [GlobalAveragePool]", f'names: ["{pools[0]}"]')
+    assert built.run("check", "small").code == 0
+    for words in ([], ["nothing"], ["small", "small"]):
+        refused = built.run("list", "layers", *words)
+        assert (refused.code, "--until optimize" in refused.err) == (2, True)
+    (built.root / "build" / "small" / "graph.json").write_text("[]")
+    refused = built.run("list", "layers", "small")
+    assert (refused.code, "--until optimize" in refused.err) == (2, True)
 
 
 def test_lists_doctor_and_completion(built: Workspace) -> None:

@@ -24,9 +24,10 @@ _SHOWN_VALUES = 10
 
 
 def run_new(arguments: argparse.Namespace) -> int:
-    """``npubake new``: write ``recipes/<name>.yaml`` for an ONNX file."""
+    """``npubake new``: write ``recipes/<name>.yaml`` for an ONNX file, and the schema that its first line names."""
+    from npubake.document.schema import schema_text
     from npubake.graph.describing import tensor_facts
-    from npubake.recipe.new import ModelDescription, TensorDescription, recipe_name, recipe_text
+    from npubake.recipe.new import SCHEMA, ModelDescription, TensorDescription, recipe_name, recipe_text
 
     model = Path(arguments.model)
     place = _recipes_folder(Path(arguments.directory).resolve())
@@ -42,17 +43,27 @@ def run_new(arguments: argparse.Namespace) -> int:
     )
     described = ModelDescription(path=os.path.relpath(model.resolve(), place), inputs=inputs, outputs=outputs)
     text = recipe_text(name, described, arguments.platform or ("generic",))
+    schema = place.parent / SCHEMA
+    written = {path: text} if schema.exists() else {schema: schema_text("recipe"), path: text}
+    for file, content in written.items():
+        _write(file, content)
+    if arguments.json:
+        print(json.dumps({"recipe": str(path), "name": name}))
+    else:
+        for file in written:
+            print(f"wrote {file}")
+        print(f"next: put calibration data where it says, then npubake check {name}")
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """Raises UsageError where that is not allowed."""
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         hint = "Make the folder writable, or work in another one."
         raise UsageError(Fault(what=f"cannot be written: {error.strerror}", where=str(path), hint=hint)) from error
-    if arguments.json:
-        print(json.dumps({"recipe": str(path), "name": name}))
-    else:
-        print(f"wrote {path}\nnext: put calibration data where it says, then npubake check {name}")
-    return 0
 
 
 def _know_platforms(names: Iterable[str], project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,21 @@ KINDS = ("recipes", "platforms", "presets", "toolchains")
 
 def run_list(arguments: argparse.Namespace) -> int:
     """``npubake list``."""
+    if arguments.what[:1] == ["layers"]:
+        return _show({"layers": _layers(arguments.directory, arguments.what[1:])}, as_json=arguments.json)
     wanted = arguments.what or KINDS
     faults = [
-        Fault(what=f"there is no list of {kind!r}", hint=f"One of {', '.join(KINDS)}.")
+        Fault(what=f"there is no list of {kind!r}", hint=f"One of {', '.join(KINDS)}; or layers TARGET.")
         for kind in wanted
         if kind not in KINDS
     ]
     if faults:
         raise UsageError(*faults)
-    found = {kind: _LISTS[kind](arguments.directory) for kind in wanted}
-    if arguments.json:
+    return _show({kind: _LISTS[kind](arguments.directory) for kind in wanted}, as_json=arguments.json)
+
+
+def _show(found: Mapping[str, list[dict[str, Any]]], *, as_json: bool) -> int:
+    if as_json:
         print(json.dumps(found, indent=1))
         return 0
     for kind, rows in found.items():
@@ -33,6 +39,30 @@ def run_list(arguments: argparse.Namespace) -> int:
         columns = list(dict.fromkeys(column for row in rows for column in row))
         print(table([[str(row.get(column, "")) for column in columns] for row in rows], columns))
     return 0
+
+
+def _layers(directory: str, named: Sequence[str]) -> list[dict[str, Any]]:
+    """Every node that ``layer_overrides`` can name, with the fused layer that it belongs to, of one target's graph."""
+    from npubake.graph.summary import GraphSummary
+
+    place = root.find(directory)
+    known = sorted(path.parent.name for path in (place / "build").glob("*/graph.json"))
+    if len(named) != 1 or named[0] not in known:
+        what = f"{named[0]!r} has no graph" if len(named) == 1 else "layers are those of one target"
+        hint = "npubake build TARGET --until optimize makes it." + (f" There is: {', '.join(known)}." if known else "")
+        raise UsageError(Fault(what=what, where="list layers", hint=hint))
+    path = place / "build" / named[0] / "graph.json"
+    try:
+        graph = GraphSummary.load(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = f"npubake build {named[0]} --until optimize puts it back."
+        raise UsageError(Fault(what=f"it cannot be read: {error}", where=str(path), hint=hint)) from error
+    types = {node.name: node.op_type for node in graph.nodes}
+    return [
+        {"name": node, "type": types[node], "kind": group.kind, "fused into": group.name}
+        for group in graph.groups
+        for node in group.nodes
+    ]
 
 
 def _recipes(directory: str) -> list[dict[str, Any]]:

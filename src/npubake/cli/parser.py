@@ -120,8 +120,10 @@ def _asking(commands: Any) -> None:
     explain.add_argument("--stage", type=_word, metavar="STAGE", help="only this stage")
     status = _command(commands, "status", "show each target's last build, its gates and whether it is current")
     _targets(status)
-    listing = _command(commands, "list", "list recipes, platforms, presets and toolchains")
-    listing.add_argument("what", nargs="*", metavar="KIND", help="recipes, platforms, presets, toolchains; none: all")
+    listing = _command(commands, "list", "list recipes, platforms, presets and toolchains, or the layers of a target")
+    listing.add_argument(
+        "what", nargs="*", metavar="KIND", help="recipes, platforms, presets, toolchains; none: all; or layers TARGET"
+    )
 
 
 def _artifacts(commands: Any) -> None:

@@ -52,7 +52,7 @@ def match_overrides(
             what = "nothing in the optimised model has both a name and an operator type of this override"
             if not match:
                 what = "the override selects nothing: neither names nor operator types are given"
-            hint = "the names of each type: npubake check --json, or graph.json of the target"
+            hint = "the names of each type: npubake list layers TARGET"
             problems.append(Fault(what=what, path=path, hint=hint))
         faults.extend(problems)
         chosen = {node.name for node in nodes}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+SCHEMA = "schemas/recipe.schema.json"  # below the project; editors complete recipes by it
 _PICTURE_CHANNELS = (1, 3)
 
 
@@ -39,7 +40,7 @@ def recipe_text(name: str, model: ModelDescription, platforms: Sequence[str] = (
     any other picture input a ``preprocess`` block; the rest the preset ``classification``, which prepares nothing.
     """
     lines = [
-        "# yaml-language-server: $schema=../schemas/recipe.schema.json",
+        f"# yaml-language-server: $schema=../{SCHEMA}",
         "version: 1",
         f"name: {_quoted(recipe_name(name))}",
         "",
