@@ -44,6 +44,8 @@ from tests.e2e.workspace import Workspace
         ("run", "small", "data/validation/0105.png", "data/validation/0106.png"),
         ("run", "small", "data/validation/0105.png", "--out", "/nowhere/out.npz"),
         ("run", "small", "data/validation/0105.png", "--out", "recipes"),
+        ("run", "small", "data/validation/0105.png", "--draw", "x.png"),
+        ("run", "small", "data/validation/0105.png", "--example", "-1"),
         ("new", "nowhere.onnx"),
         ("new", "models/digits_mobilenet.onnx", "--name", "n", "--platform", "j6q"),
         ("-C", "nowhere", "build", "small"),

@@ -199,6 +199,43 @@ def test_run_feeds_an_image_to_the_built_artifact(built: Workspace, tmp_path: Pa
     assert built.run("run", "small", str(tmp_path / "none.png")).code == 2
 
 
+def test_run_knows_the_picture_from_the_package_alone(built: Workspace, tmp_path: Path) -> None:
+    """A copy of the .npub, away from manifest and bundle; the strongest classes are told, as text and as JSON."""
+    image = built.root / "data" / "validation" / "0105.png"
+    label = json.loads((built.root / "data" / "validation" / "labels.json").read_text())["0105.png"]
+    package = tmp_path / "alone.npub"
+    shutil.copy(built.root / "build" / "small" / "small.npub", package)
+    result = built.run("run", str(package), str(image))
+    assert result.code == 0, result.err
+    shown = [line.split(":")[0].strip() for line in result.out.splitlines()[1:]]
+    assert len(shown) == 5
+    assert int(shown[0]) == label
+    told = built.run("run", str(package), str(image), "--json").json["outputs"]["logits"]
+    assert [entry["index"] for entry in told["top"]] == [int(index) for index in shown]
+    values = told["values"]
+    assert [entry["value"] for entry in told["top"]] == sorted(values, reverse=True)[:5]
+
+
+def test_run_takes_rows_of_a_stack_and_says_what_it_left_out(built: Workspace, tmp_path: Path) -> None:
+    held = np.load(REPOSITORY / "data" / "digits_cls" / "validation.npz")
+    pixels = np.rint(held["images"][:4] * 255).astype(np.uint8)
+    stack = tmp_path / "stack.npz"
+    np.savez(stack, images=pixels, labels=held["labels"][:4])
+    by_row = built.run("run", "small", f"{stack}[3]", "--json")
+    assert by_row.code == 0, by_row.err
+    assert by_row.json["outputs"]["logits"]["top"][0]["index"] == held["labels"][3]
+    by_option = built.run("run", "small", str(stack), "--example", "3", "--json")
+    assert by_option.json["outputs"] == by_row.json["outputs"]
+    assert "note: stack.npz: left out" in by_option.err
+    without = built.run("run", "small", str(stack))
+    assert without.code == 2
+    assert "stage error" not in without.err
+    assert f"{stack}[0]" in without.err
+    drawn = built.run("run", "small", f"{stack}[3]", "--draw", str(tmp_path / "x.png"))
+    assert drawn.code == 2
+    assert not (tmp_path / "x.png").exists()
+
+
 def test_verify_accepts_the_bundle_and_no_other_bytes(built: Workspace, tmp_path: Path) -> None:
     assert built.run("verify", "small").code == 0
     bundle = next((built.root / "build" / "small").glob("*.bundle"))

@@ -46,7 +46,7 @@ def test_what_is_at_its_default_is_left_out(tmp_path: Path) -> None:
     assert parameters.of_samples(subject).keys() == {"preset"}
     assert parameters.of_calibrate(subject).keys() == {"lane", "image_inputs"}
     assert parameters.of_quantize(subject) == {}
-    assert parameters.of_compile(subject).keys() == {"platform"}
+    assert parameters.of_compile(subject).keys() == {"platform", "preset"}
 
 
 @pytest.mark.parametrize(

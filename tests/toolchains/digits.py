@@ -18,6 +18,7 @@ import onnx
 from npubake.calibration.preprocessing import LinearStep
 from npubake.calibration.samples import Example, InputForm, SampleWriter, Source
 from npubake.pipeline.stage import Job
+from npubake.recipe.presets import Preprocessing, Resize
 from npubake.stages import calibrate, compile, import_model, observe, optimize, package, quantize, verify  # noqa: A004
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,10 @@ J6E = {"name": "j6e", "soc": "J6E", "march": "nash-e", "nv12_stride_bytes": 32, 
        "tail": "int32", "max_l2m_bytes": None}  # fmt: skip
 J6P = {"name": "j6p", "soc": "J6P", "march": "nash-p", "nv12_stride_bytes": 64, "tensor_unit_bytes": 256,
        "tail": "float32", "max_l2m_bytes": 25165824}  # fmt: skip
+PICTURE = Preprocessing(
+    name="custom", decode="pillow", channels="gray", resize=Resize(kind="resize_exact", size=(28, 28)),
+    divide_by=255, input_dtype="uint8",
+).expanded()  # fmt: skip
 GRAY = {"image": {"type": "gray", "channels": "gray", "divide_by": 255}}
 
 
@@ -67,7 +72,7 @@ def write_samples(path: Path, count: int) -> None:
             pixels = np.rint(np.load(source).reshape(28, 28, 1) * 255).astype(np.uint8)
             facts = Source(name=source.name, digest="0" * 64)
             writer.add(Example(stored={"image": pixels}, geometry={}, sources={"image": facts}))
-        writer.finish({"random": False, "preset": {}})
+        writer.finish({"random": False, "preset": PICTURE})
 
 
 @cache
@@ -108,7 +113,7 @@ def quantised(road: Road, params: Mapping[str, Any]) -> Road:
 
 def compiled(road: Road, params: Mapping[str, Any]) -> Road:
     inputs = {"model": "quantize.model", "removed": "quantize.removed", "record": "quantize.record"}
-    return road.run(compile, inputs, ("deployable", "contract"), params)
+    return road.run(compile, inputs, ("deployable", "contract"), {"preset": PICTURE, **params})
 
 
 def verified(road: Road, params: Mapping[str, Any], model: str = "quantize.model") -> Road:

@@ -22,7 +22,7 @@ from npubake.toolchains.reference.contract import check_contract
 from npubake.toolchains.reference.executor import Executor, run_package
 from npubake.toolchains.reference.package_file import Package
 from npubake.toolchains.reference.platform_facts import PlatformFacts
-from tests.toolchains.digits import GRAY, J6E, J6P, Road, calibrated, compiled, packaged, quantised, verified
+from tests.toolchains.digits import GRAY, J6E, J6P, PICTURE, Road, calibrated, compiled, packaged, quantised, verified
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def _set(path: tuple[Any, ...], value: Any) -> Any:
 )
 def test_contract_that_lies_is_found(j6e: Road, change: Any, where: str) -> None:
     package = Package.open(j6e.files["compile.deployable"])
-    facts = PlatformFacts.from_params({"platform": J6E})
+    facts = PlatformFacts.from_params({"platform": J6E, "preset": PICTURE})
     model = parse_model(package.model)
     check_contract(package.contract, model, facts)
     contract = copy.deepcopy(dict(package.contract))
@@ -128,14 +128,14 @@ def test_tail_of_the_other_platform_is_found(j6e: Road) -> None:
     """J6E's int32 tail is wrong where none was removed on J6P; J6P's dequantised tail is wrong on J6E."""
     package = Package.open(j6e.files["compile.deployable"])
     contract = {**package.contract, "removed": [], "platform": {**package.contract["platform"]}}
-    facts = PlatformFacts.from_params({"platform": {**J6E, "tail": "float32"}})
+    facts = PlatformFacts.from_params({"platform": {**J6E, "tail": "float32"}, "preset": PICTURE})
     with pytest.raises(StageError) as caught:
         check_contract(contract, parse_model(package.model), facts)
     assert "tail" in caught.value.faults[0].what
     whole = load_model(j6e.files["quantize.model"])
     contract["outputs"] = [{**contract["outputs"][0], "dtype": "float32"}]
     with pytest.raises(StageError) as caught:
-        check_contract(contract, whole, PlatformFacts.from_params({"platform": J6E}))
+        check_contract(contract, whole, PlatformFacts.from_params({"platform": J6E, "preset": PICTURE}))
     assert "tail" in caught.value.faults[0].what
 
 

@@ -18,18 +18,10 @@ from npubake.calibration.samples import SampleSet
 from npubake.errors import BuildError, StageError
 from npubake.toolchains.reference import bundle, canonical_zip, wellformed
 from npubake.toolchains.reference.package_file import contract_bytes
-from npubake.toolchains.reference.running import load_deployable, run_files
-from tests.toolchains.digits import GRAY, J6P, Road, calibrated, compiled, packaged, quantised, verified
+from npubake.toolchains.reference.running import load_package, run_files
+from tests.toolchains.digits import GRAY, J6P, PICTURE, Road, calibrated, compiled, packaged, quantised, verified
 
 VALUES: tuple[Any, ...] = (None, -1, "x", [], {}, True, 1e300)
-PRESET = {
-    "name": "custom", "version": 1, "decode": "pillow", "channels": "gray",
-    "resize": {
-        "kind": "resize_exact", "size": [28, 28], "interpolation": "bilinear", "backend": "pillow", "fill": None,
-    },
-    "crop": None, "scale": {"divide_by": 255}, "mean": None, "std": None, "mean_domain": "0-1", "layout": "NCHW",
-    "input_dtype": "uint8",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +93,10 @@ def variants(entries: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
     for path in places(json.loads(entries[bundle.VERIFIED])):
         forged = altered(json.loads(entries[bundle.VERIFIED]), path, choice.choice((*VALUES, ...)))
         yield {**entries, bundle.VERIFIED: json.dumps(forged).encode()}
-    for path in places(PRESET):
+    for path in places(PICTURE):
         for value in (*VALUES, ...):
             forged = json.dumps(
-                {**json.loads(samples["samples.json"]), "preset": altered(PRESET, path, value)}
+                {**json.loads(samples["samples.json"]), "preset": altered(PICTURE, path, value)}
             ).encode()
             yield {**entries, bundle.CALIBRATION: packed({**samples, "samples.json": forged})}
     for length in (0, 10, len(package["model.onnx"]) // 2):
@@ -123,7 +115,7 @@ def test_whatever_is_changed_is_refused_or_run(road: Road, tmp_path: Path) -> No
         path.write_bytes(sealed(changed))
         for use in (
             lambda: bundle.verify_bundle(path),
-            lambda: run_files(load_deployable(path), [("", tmp_path / "seven.npy")]),
+            lambda: run_files(load_package(path), [("", tmp_path / "seven.npy")]),
         ):
             try:
                 use()

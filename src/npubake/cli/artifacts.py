@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from npubake.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from npubake.toolchains.reference.answers import Detected
 
 _SHOWN_VALUES = 10
 
@@ -88,34 +90,70 @@ def _recipes_folder(start: Path) -> Path:
 
 
 def run_run(arguments: argparse.Namespace) -> int:
-    """``npubake run``: feed files to a built artifact; prints each output, or writes them with --out."""
-    from npubake.toolchains.reference.running import load_deployable, run_files
+    """``npubake run``: feed files to a built artifact; prints what it answers, or writes it with --out and --draw."""
+    from npubake.toolchains.reference import answers
+    from npubake.toolchains.reference.running import load_package, run_files
 
-    deployable = load_deployable(_artifact(arguments.directory, arguments.target))
-    pairs = [word.partition("=") for word in arguments.inputs]
-    empty = [word for word, (name, separator, file) in zip(arguments.inputs, pairs, strict=True)
+    package = load_package(_artifact(arguments.directory, arguments.target))
+    done = run_files(package, _input_files(arguments.inputs), example=arguments.example)
+    pictures = list(done.fed.pictures.values())
+    picture = pictures[0] if len(pictures) == 1 else None
+    detected = answers.detections(done.outputs, picture)
+    if arguments.draw:
+        if detected is None or picture is None:
+            what = "there is no picture to draw into" if picture is None else "the outputs are no detector's"
+            raise UsageError(Fault(what=what, where="--draw", hint="Feed one picture to a detector, or leave it out."))
+        _written("--draw", arguments.draw, lambda path: answers.draw(picture, detected, path))
+    if arguments.out:
+        _written("--out", arguments.out, lambda path: save_outputs(path, done.outputs))
+    tops = {name: top for name, value in done.outputs.items() if (top := answers.strongest(value))}
+    for note in done.fed.notes:
+        print(f"note: {note}", file=sys.stderr)
+    facts = {name: described(value) for name, value in done.outputs.items()}
+    if arguments.json:
+        for name, top in tops.items():
+            facts[name]["top"] = [{"index": index, "value": value} for index, value in top]
+        found = None if detected is None else [asdict(entry) for entry in detected]
+        place = "picture" if picture else "frame"
+        answer = {} if found is None else {"detections": found, "boxes_in": place}
+        print(json.dumps({"outputs": facts, **answer, "out": arguments.out, "notes": done.fed.notes}, indent=1))
+        return 0
+    for name, fact in facts.items():
+        print(f"{name}: {fact['dtype']} {fact['shape']}, {_shown(fact['min'])} .. {_shown(fact['max'])}")
+        if name in tops:
+            print("".join(f"  {index}: {_shown(value)}\n" for index, value in tops[name]), end="")
+        elif "values" in fact:
+            print("  " + " ".join(map(_shown, fact["values"])))
+    if detected is not None:
+        _show_detections(detected, "picture" if picture else "model's frame")
+    return 0
+
+
+def _input_files(words: Sequence[str]) -> list[tuple[str, Path]]:
+    """(input name or '', path) of each word. Raises UsageError."""
+    pairs = [word.partition("=") for word in words]
+    empty = [word for word, (name, separator, file) in zip(words, pairs, strict=True)
              if not (name and (file or not separator))]  # fmt: skip
     if empty:
         hint = "Write FILE, or NAME=FILE with the model's input. Is a shell variable unset?"
         raise UsageError(*(Fault(what="no file, or no input, is named", where=repr(word), hint=hint) for word in empty))
-    files = [(name, Path(file)) if separator else ("", Path(name)) for name, separator, file in pairs]
-    outputs = run_files(deployable, files)
-    if arguments.out:
-        try:
-            save_outputs(Path(arguments.out), outputs)
-        except OSError as error:
-            hint = "--out takes the path of a file that may be written."
-            where = str(arguments.out)
-            raise UsageError(Fault(what=f"cannot be written: {error.strerror}", where=where, hint=hint)) from error
-    facts = {name: described(value) for name, value in outputs.items()}
-    if arguments.json:
-        print(json.dumps({"outputs": facts, "out": arguments.out}, indent=1))
-        return 0
-    for name, fact in facts.items():
-        print(f"{name}: {fact['dtype']} {fact['shape']}, {_shown(fact['min'])} .. {_shown(fact['max'])}")
-        if "values" in fact:
-            print("  " + " ".join(map(_shown, fact["values"])))
-    return 0
+    return [(name, Path(file)) if separator else ("", Path(name)) for name, separator, file in pairs]
+
+
+def _written(option: str, place: str, write: Callable[[Path], None]) -> None:
+    """Raises UsageError where the file cannot be written."""
+    try:
+        write(Path(place))
+    except (OSError, ValueError) as error:
+        hint = f"{option} takes the path of a file that may be written, with a suffix that says its format."
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(Fault(what=f"cannot be written: {reason}", where=place, hint=hint)) from error
+
+
+def _show_detections(detected: Sequence[Detected], place: str) -> None:
+    print(f"{len(detected)} detections above 0.25, boxes x1 y1 x2 y2 in pixels of the {place}")
+    for entry in detected:
+        print(f"  class {entry.label}  {entry.score:.3f}  " + " ".join(f"{value:.1f}" for value in entry.box))
 
 
 def save_outputs(path: Path, outputs: Mapping[str, NDArray[Any]]) -> None:

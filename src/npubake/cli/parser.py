@@ -36,6 +36,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _row(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no row: rows count from 0")
+    return int(text)
+
+
 def _days(text: str) -> float:
     try:
         days = float(text)
@@ -136,8 +142,15 @@ def _artifacts(commands: Any) -> None:
     new.add_argument("--force", action="store_true", help="overwrite an existing recipe")
     run = _command(commands, "run", "feed images or arrays to a built artifact")
     run.add_argument("target", metavar="TARGET", help="a built target, or a package or bundle file")
-    run.add_argument("inputs", nargs="+", metavar="FILE", help="image, .npy or .npz; NAME=FILE for several inputs")
+    run.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="FILE",
+        help="image, .npy or .npz (FILE.npz[3]: row 3 of a stack); NAME=FILE for several inputs",
+    )
     run.add_argument("--out", type=_word, metavar="FILE.npz", help="write the outputs there")
+    run.add_argument("--example", type=_row, metavar="N", help="row of array files that hold a stack, from 0")
+    run.add_argument("--draw", type=_word, metavar="OUT.png", help="draw a detector's boxes into the picture")
     verify = _command(commands, "verify", "check every byte of a bundle and run it against its recorded outputs")
     verify.add_argument("bundle", metavar="BUNDLE", help="a bundle file, or a built target")
 

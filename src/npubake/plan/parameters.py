@@ -110,6 +110,8 @@ def of_compile(subject: Subject) -> dict[str, Any]:
             core_num=(options.core_num, 1),
         ),
         sdk=stated(bsp=options.sdk.bsp, runtime_package=options.sdk.runtime),
+        preset=subject.preprocessing.expanded() if subject.preprocessing.decode else None,
+        layouts=_layouts(subject) if subject.preprocessing.decode else None,
     )
 
 

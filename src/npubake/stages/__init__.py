@@ -114,7 +114,7 @@ STAGES: dict[str, Stage] = {
         _stage("gate", 1, {"figures": "figures*", "evidence": "figures*"}, {"verdict": "verdict"}, ("numpy",)),
         _stage(
             "compile",
-            2,
+            3,
             {"model": "onnx", "removed": "onnx", "record": "record"},
             {"deployable": "deployable", "contract": "record"},
             _ONNX,

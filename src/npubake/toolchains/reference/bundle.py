@@ -97,6 +97,7 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
     ]
     if faults:
         raise StageError(*faults)
+    _require_one_preset(package, entries, path.name)
     worst = _run_recorded(package, entries[OUTPUTS], path.name, threads)
     return BundleReport(
         platform=package.contract["platform"]["platform"],
@@ -105,6 +106,16 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
         exact=bool(package.contract["exact"]),
         max_difference=worst,
     )
+
+
+def _require_one_preset(package: Package, entries: Mapping[str, bytes], where: str) -> None:
+    """Raises StageError where the calibration archive was made by another preset than the contract states."""
+    from npubake.toolchains.reference import pictures
+
+    stated, archived = pictures.expanded(package.contract["preprocessing"]), preprocessing(entries, where)
+    if stated != archived:
+        what = f"its preset is {archived}, the contract states {stated}"
+        raise StageError(_foreign(f"{where}: {CALIBRATION}", what))
 
 
 def preprocessing(entries: Mapping[str, bytes], where: str) -> Mapping[str, Any] | None:

@@ -20,10 +20,11 @@ from npubake.fixedpoint.colour import RuntimeInput
 from npubake.layout.l2m import l2m_faults
 from npubake.layout.memory_plan import model_intervals, plan_memory
 from npubake.layout.strides import FEATURE_MAP_NOTE, Role, TensorLayout, tensor_layout
+from npubake.toolchains.reference import pictures
 from npubake.toolchains.reference.platform_facts import PlatformFacts
 from npubake.toolchains.reference.probe import NAME, VERSION
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 _PLANES = {"nv12": ("y", "uv"), "gray": ("gray",)}
 
 
@@ -40,7 +41,7 @@ def build_contract(
     removed = record["removed"]
     runtime = {name: RuntimeInput.from_facts(name, entry) for name, entry in record["runtime_inputs"].items()}
     planes = {tensor: spec for spec in runtime.values() for tensor in spec.tensors}
-    return {
+    contract: dict[str, Any] = {
         "version": CONTRACT_VERSION,
         "toolchain": {"name": NAME, "version": VERSION},
         "platform": facts.identity_json(),
@@ -56,6 +57,7 @@ def build_contract(
         "model": {"entry": "model.onnx", "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)},
         "notes": {"feature_maps": FEATURE_MAP_NOTE},
     }
+    return {**contract, "preprocessing": pictures.picture_block(facts.preset, facts.layouts, contract)}
 
 
 def value_facts(value: onnx.ValueInfoProto) -> tuple[tuple[int, ...], str]:
@@ -162,6 +164,9 @@ def check_contract(contract: Mapping[str, Any], model: onnx.ModelProto, facts: P
             faults.append(_fault(entry["name"], "aligned byte size", entry["aligned_byte_size"], wanted))
     if contract["core_num"] != facts.core_num:
         faults.append(_fault("platform", "core_num", contract["core_num"], facts.core_num))
+    preset = pictures.expanded(contract["preprocessing"])
+    if preset != facts.preset:
+        faults.append(_fault("preprocessing", "preset", preset, facts.preset))
     if contract["platform_tail"] != facts.tail:
         faults.append(_fault("outputs", "platform_tail", contract["platform_tail"], facts.tail))
     faults += _tail_faults(contract, model, facts)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.reference import canonical_zip, wellformed
+from npubake.toolchains.reference import canonical_zip, pictures, wellformed
 from npubake.toolchains.reference.contract import CONTRACT_VERSION
 
 _CONTRACT = "contract.json"
@@ -53,6 +53,7 @@ class Package:
         if contract["model"]["sha256"] != hashlib.sha256(entries[_MODEL]).hexdigest():
             hint = "the package was put together from two builds; build it again"
             raise StageError(Fault(where=where, what="the contract is not this model's", hint=hint))
+        pictures.require_fitting(contract, f"{where}: {_CONTRACT}")
         if contract["exact"] != (not contract["float_nodes"]):
             hint = "a model is exact where no node of it computes in float; build it again"
             raise StageError(Fault(where=f"{where}: {_CONTRACT}", what="exact contradicts float_nodes", hint=hint))

@@ -24,7 +24,8 @@ class Identity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformFacts:
     """tail: dtype in which a GEMM-like tail leaves; max_l2m_bytes: the platform's cap, None where it has no L2M;
-    requested_l2m_bytes: the recipe's ``max_l2m_size``; core_num: cores that one inference is to use.
+    requested_l2m_bytes: the recipe's ``max_l2m_size``; core_num: cores that one inference is to use; preset: expanded,
+    None where it takes prepared tensors; layouts: the recipe's own, by input.
     """
 
     identity: Identity
@@ -33,10 +34,14 @@ class PlatformFacts:
     max_l2m_bytes: int | None
     requested_l2m_bytes: int | None
     core_num: int
+    preset: Mapping[str, Any] | None
+    layouts: Mapping[str, str]
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> PlatformFacts:
-        """From ``compile``'s parameters: ``platform`` (facts), ``options`` (recipe's choices), ``sdk`` (versions)."""
+        """From ``compile``'s parameters: ``platform`` (facts), ``options`` (recipe's choices), ``sdk`` (versions),
+        ``preset`` and ``layouts``.
+        """
         facts: Mapping[str, Any] = params["platform"]
         options: Mapping[str, Any] = params.get("options") or {}
         sdk: Mapping[str, Any] = params.get("sdk") or {}
@@ -59,6 +64,8 @@ class PlatformFacts:
             max_l2m_bytes=facts.get("max_l2m_bytes"),
             requested_l2m_bytes=options.get("max_l2m_bytes"),
             core_num=options.get("core_num", 1),
+            preset=params.get("preset"),
+            layouts=params.get("layouts") or {},
         )
 
     def identity_json(self) -> dict[str, str]:

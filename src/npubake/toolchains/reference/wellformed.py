@@ -44,6 +44,7 @@ class Pair:
 
 _NUMBERS = Maybe([(int, float)])
 _SIZE = Pair(range(1, 1 << 16))
+_LAYOUT = {"NCHW", "NHWC"}
 _TENSOR = {"name": str, "valid_shape": [int], "dtype": str, "stride": [int], "aligned_byte_size": int}
 _RUNTIME = {
     "type": str,
@@ -52,21 +53,18 @@ _RUNTIME = {
     "divide_by": Absent(Maybe(range(1, 256))),
     "mean": Absent(_NUMBERS),
     "std": Absent(_NUMBERS),
+    "height": Absent(range(1, 1 << 16)),
+    "width": Absent(range(1, 1 << 16)),
+    "layout": Absent(_LAYOUT),
 }
-CONTRACT = {
-    "version": int,
-    "platform": {"platform": str},
-    "platform_tail": str,
-    "exact": bool,
-    "float_nodes": list,
-    "inputs": [{**_TENSOR, "kind": str, "plane": str, "model_input": str}],
-    "outputs": [_TENSOR],
-    "runtime_inputs": Each(_RUNTIME),
-    "removed": [{"tensor": str, "side": {"inputs", "outputs"}, "op_type": str, "affine": Absent(Maybe(dict))}],
-    "model": {"sha256": str},
+_REMOVED = {
+    "tensor": str,
+    "side": {"inputs", "outputs"},
+    "op_type": str,
+    "affine": Absent(Maybe(dict)),
+    "before_dtype": str,
+    "before_shape": [int],
 }
-VERIFIED = {"deployable_sha256": str, "recorded_sha256": str, "runs": [dict]}
-RECORDED = {"runs": [{"example": str, "inputs": dict, "outputs": dict}]}
 PRESET = {
     "name": str,
     "version": int,
@@ -85,9 +83,30 @@ PRESET = {
     "scale": Maybe({"divide_by": range(1, 256)}),
     "mean": _NUMBERS,
     "std": _NUMBERS,
-    "layout": {"NCHW", "NHWC"},
+    "layout": _LAYOUT,
     "input_dtype": {"uint8", "float32"},
 }
+PICTURES = {
+    **PRESET,
+    "decode": {"pillow"},
+    "channels": {"rgb", "bgr", "gray"},
+    "inputs": Each({"layout": _LAYOUT, "linear_step": {"model", "application"}}),
+}
+CONTRACT = {
+    "version": int,
+    "platform": {"platform": str},
+    "platform_tail": str,
+    "exact": bool,
+    "float_nodes": list,
+    "inputs": [{**_TENSOR, "kind": str, "plane": str, "model_input": str}],
+    "outputs": [_TENSOR],
+    "runtime_inputs": Each(_RUNTIME),
+    "removed": [_REMOVED],
+    "preprocessing": Maybe(PICTURES),
+    "model": {"sha256": str},
+}
+VERIFIED = {"deployable_sha256": str, "recorded_sha256": str, "runs": [dict]}
+RECORDED = {"runs": [{"example": str, "inputs": dict, "outputs": dict}]}
 SAMPLES = {"preset": Absent(Maybe(dict))}
 
 
