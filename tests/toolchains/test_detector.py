@@ -133,7 +133,7 @@ def test_detections_stand_in_the_pictures_pixels(board: Road, tmp_path: Path) ->
     answers.draw(picture, found, tmp_path / "drawn.png")
     with Image.open(tmp_path / "drawn.png") as drawn:
         changed = (np.asarray(drawn) != picture.pixels).any(axis=2)
-    x, y = (round(value) for value in found[0].box[:2])
+    x, y = (round(value) for value in found[0].box[2:])
     assert changed[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3].any()
     assert changed.mean() < 0.5
 

@@ -71,6 +71,7 @@ def draw(picture: Picture, found: Sequence[Detected], path: Path) -> None:
         x, y = min(entry.box[::2]), min(entry.box[1::2])
         pen.rectangle((x, y, max(entry.box[::2]), max(entry.box[1::2])), outline=(255, 40, 40), width=thick)
         text = f"{entry.label} {entry.score:.2f}"
+        y = max(0.0, y - pen.textbbox((0, 0), text)[3] - thick)  # above the box, where there is room
         left, top, right, bottom = pen.textbbox((x, y), text)
         pen.rectangle((left, top, right + 1, bottom + 1), fill=(255, 40, 40))
         pen.text((x, y), text, fill=(255, 255, 255))
