@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def at_rest(root: Path, request: Request) -> Outcome | None:
     """The outcome of a request that is settled, by a few stats; None where a plan must be made."""
     known = None if request.policy == "update" else settled.check(root, request.identity())
-    return None if known is None else Outcome(summary=known, settled=True)
+    return None if known is None else Outcome(summary=known["summary"], warnings=tuple(known["warnings"]), settled=True)
 
 
 def build(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
@@ -72,7 +72,8 @@ def finish(prepared: Prepared, request: Request, record: RunRecord) -> Outcome:
     if result.exit_code == 0:
         for path in manifests:
             prepared.seen.wrote(path)
-        resting = {**result.summary, "tasks": [_resting(task) for task in result.summary["tasks"]]}
+        summary = {**result.summary, "tasks": [_resting(task) for task in result.summary["tasks"]]}
+        resting = {"summary": summary, "warnings": result.warnings}
         settled.write(prepared.project, request.identity(), prepared.tasks, record, prepared.seen, resting)
     return result
 

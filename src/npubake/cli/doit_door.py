@@ -26,7 +26,7 @@ class DoitDoor:
         request = Request(names=names, toolchain=variables.get("toolchain"))
         settled = at_rest(root, request) if build else None
         if settled is not None:
-            return build_text(settled.summary)
+            return _text(settled)
         return _planned(root, request, write_lock=build)
 
 
