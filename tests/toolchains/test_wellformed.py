@@ -142,3 +142,15 @@ def test_forms() -> None:
     assert not list(wellformed.misfits({"a": [], "b": "x", "c": {"p": True}}, form))
     found = [path for path, _ in wellformed.misfits({"a": [1, True, "2"], "c": {"p": 1}}, form)]
     assert found == ["$.a[1]", "$.a[2]", "$", "$.c.p"]
+
+
+def test_a_bundle_calibrated_with_another_preset_is_refused(road: Road, tmp_path: Path) -> None:
+    """What was calibrated is what the contract tells applications to feed."""
+    entries = bundle.read_bundle(road.files["package.bundle"].read_bytes(), "x")
+    samples = unpacked(entries[bundle.CALIBRATION])
+    head = {**json.loads(samples["samples.json"]), "preset": {**PICTURE, "scale": {"divide_by": 128}}}
+    changed = packed({**samples, "samples.json": json.dumps(head).encode()})
+    path = tmp_path / "sealed.bundle"
+    path.write_bytes(sealed({**entries, bundle.CALIBRATION: changed}))
+    with pytest.raises(StageError, match="preset"):
+        bundle.verify_bundle(path)
