@@ -40,6 +40,7 @@ def check(root: Path, request: Request, listener: Listener | None = None) -> Out
     """Only what finds refusals without inference: ``import``, ``optimize`` and ``check`` of every target, and the first
     example of each data set. No lock is written.
     """
+    from npubake.manifests import set_aside
     from npubake.outcome import outcome
     from npubake.pipeline.scheduler import execute
     from npubake.plan.trial import first_examples
@@ -50,7 +51,7 @@ def check(root: Path, request: Request, listener: Listener | None = None) -> Out
     record = execute(
         prepared.project, first, jobs=request.jobs, threads=request.workers, keep_going=True, listener=listener
     )
-    return outcome(prepared, record)
+    return outcome(prepared, record, set_aside(prepared, record))
 
 
 def assess(root: Path, request: Request) -> tuple[Prepared, tuple[Probe, ...]]:
@@ -63,12 +64,12 @@ def assess(root: Path, request: Request) -> tuple[Prepared, tuple[Probe, ...]]:
 
 
 def finish(prepared: Prepared, request: Request, record: RunRecord) -> Outcome:
-    """Write the manifests of the targets that are whole, note that the request is settled, and sum up."""
-    from npubake.manifests import write_manifests
+    """Write manifests of targets that are whole, put the others' folders right, note what is settled, and sum up."""
+    from npubake.manifests import set_aside, write_manifests
     from npubake.outcome import outcome
 
     manifests = write_manifests(prepared, record)
-    result = outcome(prepared, record)
+    result = outcome(prepared, record, set_aside(prepared, record))
     if result.exit_code == 0:
         for path in manifests:
             prepared.seen.wrote(path)

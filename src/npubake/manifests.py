@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from npubake import toolchains
+from npubake import released, toolchains
 from npubake.errors import Fault, StoreError
 from npubake.outcome import product_metrics, read_json, target_summary
 from npubake.pipeline.files import write_atomic
@@ -18,6 +19,11 @@ from npubake.pipeline.runrecord import RunRecord, TaskResult
 from npubake.plan.subject import Subject
 from npubake.preparation import Prepared
 from npubake.report import manifest as form
+
+ASIDE = (
+    "failed",
+    "until",
+)  # folders of build/<target>/ for what is not of its manifest; the next whole build removes them
 
 
 def write_manifests(prepared: Prepared, record: RunRecord) -> list[Path]:
@@ -40,8 +46,51 @@ def write_manifests(prepared: Prepared, record: RunRecord) -> list[Path]:
                 hint = "Free space, make the folder writable, or move away what stands there; then build again."
                 raise StoreError(Fault(what=what, where=str(path), hint=hint)) from error
             _remove_left_over(prepared.project.root, subject, known, manifest)
+        for name in ASIDE:
+            shutil.rmtree(path.parent / name, ignore_errors=True)
         written.append(path)
     return written
+
+
+def set_aside(prepared: Prepared, record: RunRecord) -> dict[str, str]:
+    """Where a target with a manifest was not built whole, its folder stays what the manifest says: what this build
+    published there and is not the manifest's goes to ``failed/`` or (a build that was to end early) ``until/``, and the
+    last good files come back from the store. Old path -> new path. Raises StoreError.
+    """
+    moved: dict[str, str] = {}
+    for subject in prepared.subjects:
+        folder = prepared.project.root / "build" / subject.name
+        last = released.find(folder)
+        if last is None or target_summary(prepared, subject, record)["manifest"] is not None:
+            continue
+        mine = [result for result in record.results if subject.name in result.task.targets]
+        aside = folder / ASIDE[0 if any(result.outcome in ("failed", "skipped") for result in mine) else 1]
+        made = {artifact.path: artifact.digest for artifact in _artifacts(subject, mine)}
+        foreign = [
+            path
+            for path, digest in made.items()
+            if last.artifacts.get(path) != digest and (folder.parent.parent / path).is_file()
+        ]
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            for path in foreign:
+                moved[path] = _put_right(prepared, folder, aside, path, last.artifacts.get(path))
+        except OSError as error:
+            hint = "Free space, or make the folder writable; then build again."
+            what = f"the last good files cannot be put back: {error.strerror}"
+            raise StoreError(Fault(what=what, where=str(folder), hint=hint)) from error
+    return moved
+
+
+def _put_right(prepared: Prepared, folder: Path, aside: Path, path: str, good: str | None) -> str:
+    """Move one file aside, and restore the one that the manifest names; its new path below the project."""
+    root = prepared.project.root
+    place = aside / (root / path).relative_to(folder)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    (root / path).replace(place)
+    if good is not None:
+        prepared.project.store.restore(good, root / path)  # what the store has lost stays away, and ``status`` tells it
+    return place.relative_to(root).as_posix()
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -154,5 +203,5 @@ def _artifacts(subject: Subject, results: Sequence[TaskResult]) -> list[form.Art
         form.Artifact(path=item.path, digest=result.outputs[item.port].digest, bytes=result.outputs[item.port].size)
         for result in results
         for item in result.task.publish
-        if item.path.startswith(folder)
+        if result.outputs and item.path.startswith(folder)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from npubake import released
@@ -16,19 +17,24 @@ from npubake.report.manifest import BOARD_METRICS, UNMEASURED
 from npubake.request import Outcome
 
 
-def outcome(prepared: Prepared, record: RunRecord) -> Outcome:
-    """The summary and exit code of a build: the gravest of its failures' codes, a mistake in what was asked first."""
+def outcome(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> Outcome:
+    """The summary and exit code of a build: the gravest of its failures' codes, a mistake in what was asked first.
+
+    moved: published files that were set aside, old path -> new path.
+    """
     failures = [_placed(prepared, result) for result in record.failures]
     return Outcome(
         summary={
-            "targets": {subject.name: target_summary(prepared, subject, record) for subject in prepared.subjects},
+            "targets": {
+                subject.name: target_summary(prepared, subject, record, moved) for subject in prepared.subjects
+            },
             "tasks": record.to_json(),
             "seconds": round(record.seconds, 3),
         },
         exit_code=_exit_code(failures),
         faults=tuple(dict.fromkeys(fault for error in failures for fault in error.faults)),
         notes=prepared.notes,
-        warnings=(*prepared.warnings, *_gate_warnings(prepared, record), *_still_standing(prepared, record)),
+        warnings=(*prepared.warnings, *_gate_warnings(prepared, record), *_still_standing(prepared, record, moved)),
     )
 
 
@@ -48,7 +54,9 @@ def _exit_code(failures: Iterable[BuildError]) -> int:
     return max(codes, default=0)
 
 
-def target_summary(prepared: Prepared, subject: Subject, record: RunRecord) -> dict[str, Any]:
+def target_summary(
+    prepared: Prepared, subject: Subject, record: RunRecord, moved: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """One target: manifest path, gates, product metrics, artifacts, and how it was built."""
     mine = [result for result in record.results if subject.name in result.task.targets]
     whole = all(result.record is not None for result in mine) and _released(mine)
@@ -57,7 +65,7 @@ def target_summary(prepared: Prepared, subject: Subject, record: RunRecord) -> d
         "gates": list(_gates(prepared, mine)),
         "metrics": {**product_metrics(prepared, mine), **dict.fromkeys(BOARD_METRICS if whole else (), UNMEASURED)},
         "artifacts": [
-            {"path": item.path, "bytes": result.outputs[item.port].size}
+            {"path": moved.get(item.path, item.path), "bytes": result.outputs[item.port].size}
             for result in mine
             for item in result.task.publish
             if result.outputs and item.path.startswith(f"build/{subject.name}/") and "/figures/" not in item.path
@@ -118,7 +126,7 @@ def _gate_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
             yield from (f"gate {check['boundary']}: {check['warning']}" for check in verdict if check["warning"])
 
 
-def _still_standing(prepared: Prepared, record: RunRecord) -> Iterable[str]:
+def _still_standing(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> Iterable[str]:
     """Which released artifact stays in place for a target that failed, and which files beside it are not its own."""
     failed = {target for result in record.failures for target in result.task.targets}
     for subject in prepared.subjects:
@@ -128,4 +136,6 @@ def _still_standing(prepared: Prepared, record: RunRecord) -> Iterable[str]:
         bundle, last = f"build/{subject.name}/{subject.name}.bundle", released.find(folder)
         if (prepared.project.root / bundle).exists():
             text = f"{subject.name} failed; the last good bundle stays in place: {bundle}"
+            if any(path.startswith(f"build/{subject.name}/") for path in moved):
+                text += f"; what this build made instead is in build/{subject.name}/failed/"
             yield f"{text}; {released.astray_text(last.astray)}" if last and last.astray else text

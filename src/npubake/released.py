@@ -1,13 +1,13 @@
 """What stands in ``build/<target>/``: the last good build by its manifest, and files there that are another build's.
 
-A build publishes stage by stage, so that one that failed or ended early leaves its files beside the last good bundle.
-In: a folder. Out: plain data. Light: no plan, no store.
+A build publishes stage by stage and puts the folder right when it ends (``manifests.set_aside``); one that was killed
+leaves its files beside the last good bundle. In: a folder. Out: plain data. Light: no plan, no store.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The last good build of a target. finished: UTC, ISO 8601; astray: paths, as the manifest names them, whose file
-    is missing or no longer the one that the manifest describes.
+    """The last good build of a target. artifacts: path -> sha256, as the manifest has them; finished: UTC, ISO 8601;
+    astray: paths whose file is missing or no longer the one that the manifest describes.
     """
 
     bundle: str
+    artifacts: Mapping[str, str]
     finished: str
     gates: tuple[dict[str, Any], ...]
     astray: tuple[str, ...]
@@ -38,6 +39,7 @@ def find(folder: Path) -> Released | None:
         bundle = next((path for path in artifacts if path.endswith(".bundle")), "")
         return Released(
             bundle=bundle,
+            artifacts=artifacts,
             finished=str(manifest["circumstances"]["finished"]),
             gates=tuple(told["gates"]),
             astray=tuple(path for path, digest in artifacts.items() if not _stands(folder, path, digest)),
@@ -58,5 +60,5 @@ def astray_text(astray: Sequence[str]) -> str:
     """One clause for people: how many files are not the manifest's, and which."""
     more = f" and {len(astray) - _SHOWN} more" if len(astray) > _SHOWN else ""
     what = "1 file there no longer is what" if len(astray) == 1 else f"{len(astray)} files there no longer are what"
-    why = "a later build failed or stopped early, or they were changed"
+    why = "a later build was cut short, or they were changed"
     return f"{what} the manifest says ({why}): {', '.join(astray[:_SHOWN])}{more}"

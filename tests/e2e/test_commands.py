@@ -83,22 +83,48 @@ def test_a_failed_rebuild_is_known_and_its_files_are_told_apart(built: Workspace
     model = "build/small/small_quantized_model.onnx"
     failure = built.run("build", "small")
     assert failure.code == 1
-    assert "stays in place: build/small/small.bundle; " in failure.err
-    assert "no longer are what the manifest says" in failure.err
+    assert (
+        "stays in place: build/small/small.bundle; what this build made instead is in build/small/failed/"
+        in failure.err
+    )
     facts = built.run("status", "small", "--json").json["targets"]["small"]
     assert (facts["failed"], facts["bundle"]) == (["gate quantized"], "build/small/small.bundle")
+    assert facts["astray"] == []
+    assert (built.root / "build/small/failed/small_quantized_model.onnx").read_bytes() != (
+        built.root / model
+    ).read_bytes()
     assert facts["finished"] == good["finished"]
-    assert model in facts["astray"]
-    assert "build/small/small.bundle" not in facts["astray"]
     told = built.run("status", "small").out
     assert f"failed at gate quantized; last good: build/small/small.bundle of {good['finished']}" in told
+    (built.root / model).unlink()  # as after a build that was killed
+    assert built.run("status", "small", "--json").json["targets"]["small"]["astray"] == [model]
+    assert "1 file there no longer is what the manifest says" in built.run("status", "small").out
     verified = built.run("verify", "small", "--json")
-    assert verified.code == 0
-    assert model in verified.json["astray"]
+    assert (verified.code, verified.json["astray"]) == (0, [model])
     built.edit("sqnr_db: 90", "sqnr_db: 15")
     built.build()
     mended = built.run("status", "small", "--json").json["targets"]["small"]
     assert (mended["current"], mended["failed"], mended["astray"]) == (True, [], [])
+    assert not (built.root / "build/small/failed").exists()
+
+
+def test_a_build_that_ends_early_leaves_the_last_good_one_whole(built: Workspace) -> None:
+    """What ``--until`` makes anew stands aside, until a whole build; where no manifest is, it stands in its place."""
+    folder = built.root / "build" / "small"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    built.edit("op_types: [GlobalAveragePool]", "op_types: [Gemm]")
+    early = built.build("small", "--until", "calibrate")
+    assert {path: path.read_bytes() for path in before} == before
+    aside = sorted(path.name for path in (folder / "until").iterdir())
+    assert "small_calibrated_model.onnx" in aside
+    told = {entry["path"] for entry in early.json["targets"]["small"]["artifacts"]}
+    assert "build/small/until/small_calibrated_model.onnx" in told
+    assert all((built.root / path).is_file() for path in told)
+    assert built.build("small", "--until", "calibrate").ran() == []
+    built.build()
+    assert not (folder / "until").exists()
+    assert built.run("status", "small", "--json").json["targets"]["small"]["current"] is True
+    assert built.build().ran() == []
 
 
 def test_a_first_build_that_failed_is_known(fresh: Workspace) -> None:
