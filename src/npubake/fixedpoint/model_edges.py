@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import onnx
@@ -19,16 +19,22 @@ class InputEdge:
 
     side: Side = "inputs"
 
-    def __init__(self, editor: GraphEditor, value: onnx.ValueInfoProto) -> None:
+    def __init__(
+        self, editor: GraphEditor, value: onnx.ValueInfoProto, own_nodes: Collection[str] | None = None
+    ) -> None:
         self.editor = editor
         self.value = value
+        self.own_nodes = own_nodes
 
     def find(self, op_types: Sequence[str]) -> tuple[onnx.NodeProto, str] | None:
         node = self._reader(self.value.name)
         if node is not None and node.op_type == "QuantizeLinear" and node.op_type not in op_types:
             node = self._reader(node.output[0]) if self.editor.scalar(node.input[1]) is not None else None
             op_types = [op_type for op_type in op_types if op_type in _MOVES]
-        return (node, "remove") if node is not None and node.op_type in op_types else None
+        if node is None or node.op_type not in op_types:
+            return None
+        foreign = self.own_nodes is not None and node.op_type == "Cast" and node.name not in self.own_nodes
+        return None if foreign else (node, "remove")
 
     def _reader(self, tensor: str) -> onnx.NodeProto | None:
         node = self.editor.only_reader(tensor)

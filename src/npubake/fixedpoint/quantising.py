@@ -12,13 +12,13 @@ from npubake.errors import Fault, RecipeError
 from npubake.fixedpoint.colour import RuntimeInput
 from npubake.fixedpoint.lower import lower_model
 from npubake.fixedpoint.lowered import Lowered, Tail
-from npubake.fixedpoint.remove_edges import IntegerSoftmax, remove_edges
+from npubake.fixedpoint.output_chains import Rebuilt, rebuilt_output
+from npubake.fixedpoint.remove_edges import LoweredEdges, remove_edges
 from npubake.fixedpoint.runtime_input import bake_runtime_input
-from npubake.graph.editing import attribute
+from npubake.graph.removals import output_chain
 from npubake.graph.summary import GraphSummary, Provenance
+from npubake.quant.lanes import is_integer
 from npubake.quant.parameters import QuantizationParameters
-
-_INTEGERS = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +70,17 @@ def quantise(
     """
     lowered = lower_model(model, summary, parameters, request.tail)
     baked, runtime = bake_runtime_input(lowered.model, request.runtime_inputs)
+    rebuilt = _rebuilt(model, summary, parameters, lowered, request.remove_outputs)
     removed_model, removed = remove_edges(
         baked,
         inputs=request.remove_inputs,
         outputs=request.remove_outputs,
         int32_tail=request.tail == "int32",
         untouched=[name for facts in runtime.values() if "table" in facts for name in facts["tensors"]],
-        softmaxes=_integer_softmaxes(model, summary, lowered),
+        lowered=LoweredEdges(
+            own_nodes={node.name for node in model.graph.node},
+            rebuilt=rebuilt,
+        ),
     )
     record = {
         "version": 1,
@@ -90,26 +94,27 @@ def quantise(
     return Quantised(model=baked, removed=removed_model, record=record)
 
 
-def _integer_softmaxes(model: onnx.ModelProto, summary: GraphSummary, lowered: Lowered) -> dict[str, IntegerSoftmax]:
-    """Outputs that a Softmax in integers makes; the others keep their Softmax node."""
-    held = {entry.old: entry for entry in lowered.provenance if entry.relation == "scaled"}
-    kinds = {value.name: value.type.tensor_type.elem_type for value in lowered.model.graph.value_info}
-    exact = {certificate.group for certificate in lowered.certificates}
+def _rebuilt(
+    model: onnx.ModelProto,
+    summary: GraphSummary,
+    parameters: QuantizationParameters,
+    lowered: Lowered,
+    wanted: Sequence[str],
+) -> dict[str, Rebuilt]:
+    """Outputs in front of which something goes. What a group in float reads from another one stays in real values."""
+    held = {entry.old: entry for entry in lowered.provenance}
+    integer = {name for name, entry in parameters.groups.items() if is_integer(entry.precision)}
+    group_of = {node: group.name for group in summary.groups for node in group.nodes}
+    makers = summary.producer_group()
     found = {}
-    for group in summary.groups:
-        name = group.outputs[0]
-        if group.kind != "softmax" or name not in summary.outputs or group.name not in exact:
+    for output in summary.outputs:
+        chain = output_chain(summary, output, wanted)
+        if not chain.taken:
             continue
-        node = next(node for node in model.graph.node if node.op_type == "Softmax" and node.name in group.nodes)
-        source = held.get(node.input[0])
-        if source is not None and kinds.get(source.new) in _INTEGERS:
-            found[name] = IntegerSoftmax(
-                node=node.name,
-                axis=attribute(node, "axis", -1),
-                source=source.new,
-                scale=source.factor,
-                zero_point=source.zero_point,
-            )
+        source = held[chain.source]
+        if not integer & {makers[chain.source].name, group_of.get(chain.taken[-1].name)}:
+            source = Provenance(old=chain.source, new=chain.source, relation="same")
+        found[output] = rebuilt_output(model, summary, chain, source, parameters.tensors.get(chain.source))
     return found
 
 

@@ -10,15 +10,14 @@ input x: q = sat(rint(x / scale) + zero_point) is the application's; Dequantize 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx
-from onnx import helper
 
 from npubake.errors import Fault, RecipeError
 from npubake.fixedpoint.model_edges import InputEdge, OutputEdge, Side, edge_facts
+from npubake.fixedpoint.output_chains import Rebuilt, rebuild_output
+from npubake.fixedpoint.removed_node import BEHIND_SOFTMAX, Affine, RemovedNode
 from npubake.graph.editing import GraphEditor, attribute
 
 # Names that a recipe uses (the vendor's own) -> ONNX operator.
@@ -33,46 +32,14 @@ REMOVABLE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Affine:
-    """real = scale * (q - zero_point); scale: one value, or one a channel along ``axis``."""
-
-    scale: tuple[float, ...]
-    zero_point: int
-    axis: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntegerSoftmax:
-    """node: the Softmax of the optimised graph; source: the integer tensor that it reads in the lowered model."""
-
-    node: str
-    axis: int
-    source: str
-    scale: float
-    zero_point: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemovedNode:
-    """One node that went. tensor: the edge's name; dtype, shape: of the edge afterwards (numpy name), before_dtype and
-    before_shape: until then; affine: how the edge's integers are read, where a Quantize or Dequantize went at this
-    edge; why: ``remove`` or ``tail int32``.
+class LoweredEdges:
+    """own_nodes: the optimised model's; other Casts are lowering's own and stay behind an input. rebuilt: outputs in
+    front of which graph.json finds nodes to remove (fixedpoint/output_chains.py); nothing but Quantize and Dequantize
+    is looked for in the lowered model's outputs then.
     """
 
-    side: Side
-    tensor: str
-    node: str
-    op_type: str
-    dtype: str
-    shape: tuple[int, ...]
-    before_dtype: str
-    before_shape: tuple[int, ...]
-    affine: Affine | None
-    attributes: Mapping[str, Any]
-    why: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    own_nodes: Collection[str]
+    rebuilt: Mapping[str, Rebuilt]
 
 
 def remove_edges(
@@ -82,14 +49,14 @@ def remove_edges(
     outputs: Sequence[str] = (),
     int32_tail: bool = False,
     untouched: Collection[str] = (),
-    softmaxes: Mapping[str, IntegerSoftmax] | None = None,
+    lowered: LoweredEdges | None = None,
 ) -> tuple[onnx.ModelProto, list[RemovedNode]]:
     """The model without edge nodes of the named types (keys of ``REMOVABLE``), and what went, from the edge inwards.
 
     int32_tail: also remove every Dequantize of an int32 accumulator at an output, whether named or not (platforms whose
     matrix unit has no float output). untouched: inputs that keep their nodes, since the runtime's conversion is baked
-    in there. softmaxes: outputs that an integer Softmax makes, which is no single node any more. Raises RecipeError,
-    all faults at once: an unknown type, or a type that matched nothing on its side.
+    in there. lowered: what is known of the optimised model. Raises RecipeError, all faults at once: an unknown type,
+    or one that matched nothing on its side.
     """
     unknown = [
         Fault(where=f"remove.{side}", what=f"{name!r} cannot be removed", hint=f"one of {', '.join(REMOVABLE)}")
@@ -104,50 +71,37 @@ def remove_edges(
     editor = GraphEditor(edges)
     removed: list[RemovedNode] = []
     for value in edges.graph.input:
-        if value.name in untouched:
-            continue
-        removed += _peel(InputEdge(editor, value), [REMOVABLE[name] for name in inputs])
+        if value.name not in untouched:
+            moving = [REMOVABLE[name] for name in inputs if name != "Softmax"]  # in front of outputs alone
+            removed += _peel(InputEdge(editor, value, lowered.own_nodes if lowered else None), moving)
+    left = outputs
+    if lowered is not None:
+        left = [name for name in outputs if name in ("Quantize", "Dequantize")]
+        for value in edges.graph.output:
+            rebuilt = lowered.rebuilt.get(value.name)
+            removed += rebuild_output(editor, value, rebuilt) if rebuilt is not None else []
+        edges = editor.finish()
+        editor = GraphEditor(edges)  # it knows the shapes of what was made
     for value in edges.graph.output:
-        if "Softmax" in outputs and softmaxes and value.name in softmaxes:
-            removed.append(_drop_softmax(editor, value, softmaxes[value.name]))
-        removed += _peel(OutputEdge(editor, value, int32_tail), [REMOVABLE[name] for name in outputs])
+        removed += _peel(OutputEdge(editor, value, int32_tail), [REMOVABLE[name] for name in left])
+    faults = _unmatched_types(editor, removed, inputs, outputs)
+    if faults:
+        raise RecipeError(*faults)
+    return (editor.finish() if removed else model), removed
+
+
+def _unmatched_types(
+    editor: GraphEditor, removed: Sequence[RemovedNode], inputs: Sequence[str], outputs: Sequence[str]
+) -> list[Fault]:
     sides: tuple[tuple[Side, Sequence[str]], ...] = (("inputs", inputs), ("outputs", outputs))
-    faults = [
+    return [
         _unmatched(editor, side, name)
         for side, names in sides
         for name in names
-        if not any(entry.side == side and entry.op_type == REMOVABLE[name] for entry in removed)
+        if not any(
+            entry.side == side and entry.op_type == REMOVABLE[name] and entry.why != BEHIND_SOFTMAX for entry in removed
+        )
     ]
-    if faults:
-        raise RecipeError(*faults)
-    return (editor.finish() if removed else edges), removed
-
-
-def _drop_softmax(editor: GraphEditor, value: onnx.ValueInfoProto, softmax: IntegerSoftmax) -> RemovedNode:
-    """Let the output be the dequantised input of an integer Softmax, which was lowered to many nodes."""
-    old = editor.producer(value.name)
-    assert old is not None
-    inner = editor.fresh(f"{value.name}/softmax")
-    editor.redirect(value.name, inner)
-    editor.set_output(old, inner)
-    zero = np.array(softmax.zero_point, dtype=helper.tensor_dtype_to_np_dtype(editor.element_type(softmax.source)))
-    scale = editor.add_constant(f"{value.name}/before_softmax/scale", np.array(softmax.scale, dtype=np.float32))
-    point = editor.add_constant(f"{value.name}/before_softmax/zero_point", zero)
-    editor.add_node("DequantizeLinear", [softmax.source, scale, point], [value.name], f"{value.name}/before_softmax")
-    dtype, shape = edge_facts(value)
-    return RemovedNode(
-        side="outputs",
-        tensor=value.name,
-        node=softmax.node,
-        op_type="Softmax",
-        dtype=dtype,
-        shape=shape,
-        before_dtype=dtype,
-        before_shape=shape,
-        affine=None,
-        attributes={"axis": softmax.axis},
-        why="remove",
-    )
 
 
 def _peel(edge: InputEdge | OutputEdge, op_types: Sequence[str]) -> list[RemovedNode]:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault
+from npubake.graph.removals import (
+    MOVES,
+    Quantisation,
+    input_chain,
+    output_chain,
+    stands_dequantize,
+    stands_quantize,
+)
 from npubake.graph.summary import GraphSummary
 from npubake.nearest import did_you_mean
 
@@ -91,19 +99,72 @@ def _is_detector(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     return not others and len(first) == 3 and first[0] == 1 and first[1] > 4
 
 
-def removal_faults(summary: GraphSummary, remove: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
-    """Operator types that cannot be removed, or stand at no edge. Quantize and Dequantize come with quantisation."""
+def removal_faults(
+    summary: GraphSummary,
+    remove: Mapping[str, Sequence[str]],
+    quantisation: Quantisation | None = None,
+    pictures: Collection[str] = (),
+) -> Iterator[Fault]:
+    """Operator types that cannot be removed, or stand at no edge. pictures: inputs into which the runtime's conversion
+    is baked; quantisation: what is known of it (without, Quantize and Dequantize are taken as given).
+    """
     for side in ("inputs", "outputs"):
         wanted = list(remove.get(side, ()))
-        present = _edge_types(summary, side, set(wanted))
+        if side == "inputs":
+            found = _input_types(summary, wanted, quantisation, pictures)
+        else:
+            found = _output_types(summary, wanted, quantisation)
         for position, kind in enumerate(wanted):
             path = f"$.remove.{side}[{position}]"
             if kind not in REMOVABLE:
                 what = f"{kind!r} cannot be removed at the edges"
                 yield Fault(what=what, path=path, hint=did_you_mean(kind, REMOVABLE))
-            elif kind not in ("Quantize", "Dequantize") and kind not in present:
-                edge = ", ".join(sorted(_edge_types(summary, side, set()))) or "nothing"
-                yield Fault(what=f"no {kind} stands at the {side}", path=path, hint=f"at this edge: {edge}")
+            elif kind not in found:
+                what = f"no {kind} that can go stands at the {side}"
+                yield Fault(what=what, path=path, hint=_edge_hint(summary, side, kind, quantisation, pictures))
+
+
+def _input_types(
+    summary: GraphSummary, wanted: Sequence[str], quantisation: Quantisation | None, pictures: Collection[str]
+) -> set[str]:
+    """Types that go behind some input."""
+    found: set[str] = set()
+    for name in summary.inputs:
+        if name in pictures:
+            continue
+        types = [kind for kind in wanted if kind in ("Cast", *MOVES)]
+        if quantisation is not None and name in quantisation.wide:
+            types = ["Cast"]  # 16 bits move as float32, behind a Cast of lowering's own
+        taken = input_chain(summary, name, types)
+        found.update(node.op_type for node in taken)
+        if quantisation is None or stands_quantize(summary, name, taken, quantisation):
+            found.add("Quantize")
+    return found
+
+
+def _output_types(summary: GraphSummary, wanted: Sequence[str], quantisation: Quantisation | None) -> set[str]:
+    """Types that go in front of some output."""
+    found: set[str] = set()
+    for name in summary.outputs:
+        chain = output_chain(summary, name, wanted)
+        found.update(node.op_type for node in chain.taken)
+        if quantisation is None or stands_dequantize(summary, chain, quantisation):
+            found.add("Dequantize")
+    return found
+
+
+def _edge_hint(
+    summary: GraphSummary, side: str, kind: str, quantisation: Quantisation | None, pictures: Collection[str]
+) -> str:
+    """What stands at the edge instead."""
+    if side == "inputs" and summary.inputs and set(pictures) >= set(summary.inputs):
+        return "the runtime's conversion of pictures is baked in there; nothing behind it can go"
+    edge = ", ".join(sorted(_edge_types(summary, side, set()))) or "nothing"
+    if kind in ("Quantize", "Dequantize") and quantisation is not None:
+        natural = kind == ("Quantize" if side == "inputs" else "Dequantize")
+        why = "this target leaves that edge in float" if natural else "quantisation puts none there"
+        return f"{why}; at this edge: {edge}; leave {kind} out"
+    return f"at this edge: {edge}; leave {kind} out, or name what stands before it too"
 
 
 def _edge_types(summary: GraphSummary, side: str, removed: set[str]) -> set[str]:

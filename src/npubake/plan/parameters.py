@@ -29,7 +29,7 @@ def of_check(subject: Subject) -> dict[str, Any]:
     options = target.options
     return stated(
         lane=target.lane.value,
-        platform={"name": target.platform.name, **target.platform.values("precisions", "max_l2m_bytes")},
+        platform={"name": target.platform.name, **target.platform.values("precisions", "max_l2m_bytes", "tail")},
         options=stated(max_l2m_bytes=options.max_l2m_bytes, output_no_padding=(options.output_no_padding, False)),
         inputs={name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items()},
         runtime_input={

@@ -44,7 +44,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "check",
-            1,
+            2,
             {"graph": "graph", "calibration": "listing?", "validation": "listing?"},
             {"report": "record"},
         ),
@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "quantize",
-            1,
+            2,
             {"model": "onnx", "graph": "graph", "parameters": "parameters"},
             {"model": "onnx", "removed": "onnx", "record": "record"},
             _ONNX,

@@ -2,7 +2,7 @@
 
 Parameters (JSON; whatever is absent is not checked):
   lane              the target's lane, canonical (never ``platform``)
-  platform          {name, precisions: [int8, ...], max_l2m_bytes: bytes or null}: facts of the platform file
+  platform          {name, precisions: [int8, ...], max_l2m_bytes: bytes or null, tail}: facts of the platform file
   options           {max_l2m_bytes: bytes or null, output_no_padding: bool}: the recipe's choices for the platform
   inputs            {name: {layout: NCHW | NHWC}}: inputs that the recipe names
   runtime_input     {name: {type, range}}
@@ -22,17 +22,20 @@ from typing import Any
 
 from npubake.errors import BuildError, Fault, RecipeError
 from npubake.graph.edge_checks import (
+    PICTURE_CHANNELS,
     input_faults,
     metric_faults,
     padding_warnings,
     removal_faults,
     runtime_input_faults,
 )
+from npubake.graph.removals import Quantisation
 from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.summary import GraphSummary
 from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
-from npubake.quant.lanes import has_integer_kernel, parse_lane
+from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
+from npubake.quant.precisions import Asked, decide_precisions
 
 _SHOWN = 10
 
@@ -49,7 +52,7 @@ def run(job: Job) -> None:
     faults += _kernel_faults(summary, overrides, resolved)
     faults += runtime_input_faults(summary, params.get("runtime_input", {}), inputs)
     faults += metric_faults(summary, params["metric"]) if params.get("metric") else ()
-    faults += removal_faults(summary, params.get("remove", {}))
+    faults += _removal_faults(summary, params, resolved)
     faults += _memory_faults(params)
     faults += _data_faults(job)
     if faults:
@@ -61,6 +64,42 @@ def run(job: Job) -> None:
         "warnings": [*_float_warnings(summary, overrides, resolved), *_padding(summary, params)],
     }
     job.outputs["report"].write_text(json.dumps(report, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+
+
+def _removal_faults(
+    summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...]
+) -> Iterator[Fault]:
+    runtime = params.get("runtime_input", {})
+    pictures = [name for name, entry in runtime.items() if entry["type"] in PICTURE_CHANNELS]
+    return removal_faults(summary, params.get("remove", {}), _quantisation(summary, params, resolved), pictures)
+
+
+def _quantisation(
+    summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...]
+) -> Quantisation | None:
+    """What lane and overrides will put at the edges; None where the lane is not known, which is a fault of its own."""
+    try:
+        lane = parse_lane(params.get("lane", ""))
+    except BuildError:
+        return None
+    overrides = params.get("layer_overrides", ())
+    asked = [
+        Asked(
+            path=f"layer_overrides[{entry.index}]",
+            groups=entry.groups,
+            precision=overrides[entry.index].get("set", {}).get("activation"),
+        )
+        for entry in resolved
+    ]
+    made = decide_precisions(summary, lane, asked, frozenset())
+    return Quantisation(
+        held=frozenset(made.dtypes),
+        wide=frozenset(name for name, dtype in made.dtypes.items() if dtype == "int16"),
+        integer=frozenset(name for name, entry in made.groups.items() if is_integer(entry.precision)),
+        half=frozenset(name for name, entry in made.groups.items() if entry.precision == "float16"),
+        unrounded=frozenset(name for name, entry in made.groups.items() if entry.accumulator_output),
+        int32_tail=params.get("platform", {}).get("tail") == "int32",
+    )
 
 
 def _entry(override: Mapping[str, Any], resolved: ResolvedOverride) -> dict[str, Any]:
