@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", "--dry-run", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    """A make of its own, also where the suite itself is run by one."""
+    inherited = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+    alone = {name: value for name, value in os.environ.items() if name not in inherited}
+    return subprocess.run(
+        ["make", "--dry-run", *words], cwd=ROOT, env=alone, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("words", [("build", "recpie=x"), ("test", "pytests=-x"), ("RECIPE=a", "build", "recipe=b")])
