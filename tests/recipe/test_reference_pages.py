@@ -31,7 +31,8 @@ def test_the_examples_of_the_recipe_page_load(tmp_path: Path, number: int) -> No
     text = EXAMPLES[number]
     write(tmp_path, "yolo_640.yaml", (ROOT / "recipes" / "yolo_640.yaml").read_text(encoding="utf-8"))
     if "version:" not in text:
-        text = SMALL.replace("preset: classification\n", "") + text
+        replaced = "preset: classification\n" if text.startswith("pre") else ""
+        text = SMALL.replace(replaced, "") + text
     assert load_recipe(write(tmp_path, "example.yaml", text)).name == "example"
 
 
