@@ -34,7 +34,12 @@ def outcome(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> 
         exit_code=_exit_code(failures),
         faults=tuple(dict.fromkeys(fault for error in failures for fault in error.faults)),
         notes=prepared.notes,
-        warnings=(*prepared.warnings, *_gate_warnings(prepared, record), *_still_standing(prepared, record, moved)),
+        warnings=(
+            *prepared.warnings,
+            *_record_warnings(prepared, record),
+            *_gate_warnings(prepared, record),
+            *_still_standing(prepared, record, moved),
+        ),
     )
 
 
@@ -117,6 +122,17 @@ def read_json(prepared: Prepared, result: TaskResult, port: str) -> Any:
     """An output that is JSON, from the store."""
     data = prepared.project.store.read(result.outputs[port].digest)
     return json.loads(data) if data is not None else {}
+
+
+def _record_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
+    """What ``check`` and ``calibrate`` saw that a person should look at, each sentence once."""
+    found: dict[str, None] = {}
+    for result in record.results:
+        port = {"check": "report", "calibrate": "record"}.get(result.task.stage.name)
+        if port is not None and result.outputs:
+            sentences = read_json(prepared, result, port).get("warnings", ())
+            found.update(dict.fromkeys(f"{result.task.name}: {sentence}" for sentence in sentences))
+    return found
 
 
 def _gate_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:

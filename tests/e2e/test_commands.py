@@ -423,3 +423,13 @@ def test_keep_going_builds_what_a_refusal_does_not_touch(built: Workspace) -> No
     assert "calibrate" in result.ran()
     assert result.json["targets"]["other"]["manifest"] == "build/other/manifest.json"
     assert result.json["targets"]["wrong"]["manifest"] is None
+
+
+def test_what_a_stage_warns_of_reaches_the_person_each_time(built: Workspace) -> None:
+    wide = "op_types: [GlobalAveragePool, Gemm]}\n    set: {activation: float32}\n  - match: {op_types: [Flatten]}"
+    built.edit("op_types: [GlobalAveragePool]}", wide)
+    built.edit("set: {activation: int16}", "set: {activation: int8}")
+    for _ in range(2):  # the second time nothing is to be done
+        result = built.run("build", "small")
+        assert "warning: calibrate: " in result.err
+        assert "is rounded to uint8 again by" in result.err
