@@ -37,7 +37,7 @@ class TensorSession:
         outputs = {value.name: value for value in model.graph.output}
         del model.graph.output[:]
         model.graph.output.extend(outputs.get(name) or onnx.ValueInfoProto(name=name) for name in self.tensors)
-        self._session: Session = _session(model, path, threads)
+        self._session: Session = open_session(model, path.name, threads)
 
     def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Values of the tensors for one example. StageError where the feeds do not fit the model."""
@@ -68,7 +68,8 @@ def output_dtypes(path: Path) -> dict[str, str]:
     return {name: kind.name for name, kind in kinds.items()}
 
 
-def _session(model: Any, path: Path, threads: int) -> Session:
+def open_session(model: Any, where: str, threads: int) -> Session:
+    """A session over a ``ModelProto``; StageError, naming ``where``, if ONNX Runtime cannot load it."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -86,4 +87,4 @@ def _session(model: Any, path: Path, threads: int) -> Session:
         onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented,
         onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,
     ) as error:
-        raise StageError(Fault(what=f"ONNX Runtime cannot load the model: {error}", where=path.name)) from error
+        raise StageError(Fault(what=f"ONNX Runtime cannot load the model: {error}", where=where)) from error
