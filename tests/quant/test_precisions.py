@@ -33,7 +33,8 @@ def decide(lane: str, *asked: tuple[list[str], Precision], beyond: frozenset[str
 
 def test_a8w8_holds_all_but_the_tail_and_the_float_group() -> None:
     made = decide("a8w8")
-    assert dict(made.dtypes) == dict.fromkeys(["x", "t1", "t2", "t3", "t4"], "uint8")
+    assert dict(made.dtypes) == {**dict.fromkeys(["x", "t1", "t2", "t4"], "uint8"), "t3": "int16"}
+    assert made.inner == {"t3"}
     assert made.groups["c3"].accumulator_output
     assert not made.groups["c1"].accumulator_output
     assert (made.groups["odd"].precision, made.groups["odd"].accumulator_output) == ("float32", False)
@@ -103,3 +104,55 @@ def test_fp16_quantises_nothing() -> None:
     made = decide("fp16")
     assert not made.dtypes
     assert {entry.precision for entry in made.groups.values()} == {"float16"}
+
+
+def test_a_function_behind_a_convolution_shares_its_kernel() -> None:
+    made = decide_precisions(fused(), LANES["a8w8"], [], frozenset())
+    assert made.inner == {"t1"}  # t3 has two readers, t5 leaves the graph, t6 is read by a pooling
+    assert {name for name, dtype in made.dtypes.items() if dtype == "int16"} == {"t1"}
+    assert made.groups["c1"].precision == "int8"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Asked(path="layer_overrides[0]", groups=("c1",), fuse=False),
+        Asked(path="layer_overrides[0]", groups=("act1",), precision="float32"),
+        Asked(path="layer_overrides[0]", groups=("c1",), precision="float16"),
+    ],
+)
+def test_what_is_kept_apart_is_rounded_like_any_other(asked: Asked) -> None:
+    made = decide_precisions(fused(), LANES["a8w8"], [asked], frozenset())
+    assert made.inner == frozenset()
+    assert "int16" not in made.dtypes.values()
+
+
+def test_int16_lanes_have_no_inner_tensors() -> None:
+    assert decide_precisions(fused(), LANES["a16w8"], [], frozenset()).inner == frozenset()
+
+
+def test_a_lifted_output_takes_neither_the_inputs_nor_the_reader_with_it() -> None:
+    lift = Asked(path="layer_overrides[0]", groups=("c1",), output="int16")
+    made = decide_precisions(network(), LANES["a8w8"], [lift], frozenset())
+    lifted = {name for name, dtype in made.dtypes.items() if dtype == "int16"} - made.inner
+    assert lifted == {"t1", "t2"}  # the pool shares a scale
+    assert (made.groups["c1"].precision, made.groups["c2"].precision) == ("int8", "int8")
+    undone = Asked(path="layer_overrides[1]", groups=("c1",), output="int8")
+    made = decide_precisions(network(), LANES["a8w8"], [lift, undone], frozenset())
+    assert "t1" not in {name for name, dtype in made.dtypes.items() if dtype == "int16"}
+
+
+def fused() -> GraphSummary:
+    return chain(
+        ("c1", "conv", ["x"], ["t1"], "Conv"),
+        ("act1", "table", ["t1"], ["t2"], "HardSwish"),
+        ("c2", "conv", ["t2"], ["t3"], "Conv"),
+        ("act2", "table", ["t3"], ["t4"], "Sigmoid"),
+        ("gate", "multiply", ["t3", "t4"], ["t5"], "Mul"),
+        ("c3", "conv", ["t5"], ["t6"], "Conv"),
+        ("pool", "average", ["t6"], ["t7"], "GlobalAveragePool"),
+        ("act3", "table", ["t7"], ["t8"], "Sigmoid"),
+        ("c4", "conv", ["t8"], ["t9"], "Conv"),
+        ("act4", "table", ["t9"], ["t10"], "Sigmoid"),
+        outputs=["t5", "t9", "t10"],
+    )

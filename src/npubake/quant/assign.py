@@ -17,7 +17,7 @@ from npubake.quant.record import CalibrationRecord, Override
 from npubake.quant.request import Request
 from npubake.quant.scales import WeightedEdge, settle_ranges
 from npubake.quant.sharing import mixed_concats
-from npubake.quant.tensor_ranges import barely_used, class_ranges, tensor_ranges, tensor_thresholds
+from npubake.quant.tensor_ranges import barely_used, class_ranges, tensor_ranges, tensor_thresholds, wide_ranges
 from npubake.quant.weight_scales import WeightedFacts, weight_parameters
 from npubake.quant.weights import ChannelWeights, Granularity, channel_weights
 
@@ -59,6 +59,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     thresholds = tensor_thresholds(summary, request, matched)
     ranges = tensor_ranges(summary, subject.statistics, thresholds, request.input_ranges)
     precisions = decide_precisions(summary, request.lane, _asked(request, matched), _beyond_float16(subject, ranges))
+    ranges = {**ranges, **wide_ranges(summary, subject.statistics, request.input_ranges, precisions)}
     weighted = _weighted(subject, precisions, _granularities(summary, request, matched))
     classes = class_ranges(summary, precisions, ranges, thresholds)
     settled = settle_ranges(classes, _edges(summary, precisions, weighted))
@@ -70,6 +71,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         tensors=tensors,
         groups=precisions.groups,
         weights=weights,
+        inner=tuple(name for name in tensors if name in precisions.inner),
     )
     record = CalibrationRecord(
         overrides=_overrides(request, matched, precisions),
@@ -105,7 +107,13 @@ def _check_inputs(summary: GraphSummary, request: Request) -> None:
 
 def _asked(request: Request, matched: Sequence[tuple[str, ...]]) -> list[Asked]:
     return [
-        Asked(path=f"layer_overrides[{index}]", groups=groups, precision=settings.activation)
+        Asked(
+            path=f"layer_overrides[{index}]",
+            groups=groups,
+            precision=settings.activation,
+            output=settings.output,
+            fuse=settings.fuse,
+        )
         for index, (settings, groups) in enumerate(zip(request.settings, matched, strict=True))
     ]
 

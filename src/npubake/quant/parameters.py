@@ -16,6 +16,7 @@ from typing import Any, Literal
 from npubake.errors import Fault, StageError
 
 Precision = Literal["int8", "int16", "float16", "float32"]
+OutputPrecision = Literal["int8", "int16"]
 IntegerType = Literal["uint8", "int8", "uint16", "int16"]
 
 LIMITS: Mapping[str, tuple[int, int]] = {
@@ -73,7 +74,8 @@ class QuantizationParameters:
     """All parameters of one model. graph_digest: sha256 of the graph.json they were made for; readers refuse another.
 
     tensors: every tensor that is held as an integer somewhere; groups: every fusion group by name;
-    weights: weighted integer groups by group name. lane: the lane asked for, canonical spelling.
+    weights: weighted integer groups by group name. lane: the lane asked for, canonical spelling. inner: tensors that
+    never leave the kernel of a weighted group and its fused function (int16 there, no quantiser in the QDQ model).
     """
 
     graph_digest: str
@@ -81,6 +83,7 @@ class QuantizationParameters:
     tensors: Mapping[str, TensorParameters]
     groups: Mapping[str, GroupParameters]
     weights: Mapping[str, WeightParameters]
+    inner: tuple[str, ...] = ()
 
     def require_graph(self, graph: Path) -> None:
         """Raise StageError where they were made for another graph.json than the file ``graph``."""
@@ -101,6 +104,7 @@ class QuantizationParameters:
         return cls(
             graph_digest=data["graph_digest"],
             lane=data["lane"],
+            inner=tuple(data["inner"]),
             tensors={name: TensorParameters(**entry) for name, entry in data["tensors"].items()},
             groups={name: GroupParameters(**entry) for name, entry in data["groups"].items()},
             weights={

@@ -1,18 +1,21 @@
 """quant: what every group computes in and which integer type every tensor takes. Names in, names out; no onnx.
 
 Order of decisions: the lane; the layer overrides, the later one wins; float16 groups that touch a tensor beyond
-float16's range go to int16; movements behind groups in float follow them (quant/following.py); tensors take the widest
-type asked of them; classes that share a scale take their widest.
+float16's range go to int16; movements behind groups in float follow them (quant/following.py); inner tensors of fused
+functions are int16 (quant/fusing.py); tensors take the widest type asked of them, by a group's precision or for what it
+makes alone; classes that share a scale take their widest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
 
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.following import Narrowed, follow_makers, narrowed
+from npubake.quant.fusing import inner_tensors
 from npubake.quant.lanes import (
     Decision,
     Lane,
@@ -22,7 +25,7 @@ from npubake.quant.lanes import (
     is_integer,
     lane_decision,
 )
-from npubake.quant.parameters import GroupParameters, IntegerType, Precision
+from npubake.quant.parameters import GroupParameters, IntegerType, OutputPrecision, Precision
 from npubake.quant.sharing import SHARING_KINDS, SharingClasses, sharing_classes
 
 _REACH = {"uint8": 255, "int16": 2**15}  # largest |q - zero point|
@@ -32,24 +35,29 @@ GEMM_KINDS = ("conv", "conv_transpose", "linear", "matmul")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """One layer override after matching. path: its place in the recipe; groups: the groups it matched; precision: what
-    it asks of them.
+    it asks of them; output: the integer type of what they make, whatever they compute in; fuse: False keeps what they
+    make from being an inner tensor.
     """
 
     path: str
     groups: tuple[str, ...]
-    precision: Precision | None
+    precision: Precision | None = None
+    output: OutputPrecision | None = None
+    fuse: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precisions:
     """groups: precision of each; dtypes: integer type of each tensor that is held as an integer; classes: who shares a
-    scale; declined: override path -> groups that could not follow it; overflow: tensors beyond float16, with the groups
-    that went to int16 (or float32, having no integer kernel) for it; narrowed: overrides that are rounded away again.
+    scale; inner: tensors between a weighted group and its fused function; declined: override path -> groups that could
+    not follow it; overflow: tensors beyond float16, with the groups that went to int16 (or float32, having no integer
+    kernel) for it; narrowed: overrides that are rounded away again.
     """
 
     groups: Mapping[str, GroupParameters]
     dtypes: Mapping[str, IntegerType]
     classes: SharingClasses
+    inner: frozenset[str]
     declined: Mapping[str, tuple[str, ...]]
     overflow: Mapping[str, tuple[str, ...]]
     narrowed: tuple[Narrowed, ...]
@@ -71,9 +79,11 @@ def decide_precisions(
     integer = frozenset(name for name, decision in decisions.items() if is_integer(decision.precision))
     classes = sharing_classes(summary, integer)
     unrounded = accumulator_groups(summary, integer)
-    dtypes = _tensor_types(summary, decisions, classes, unrounded)
+    inner = inner_tensors(summary, decisions, classes, _unfused(asked))
+    wide = {classes.of[name] for name in (*inner, *_lifted(summary, asked))}
+    dtypes = _tensor_types(summary, decisions, classes, unrounded, wide)
     unrounded -= _beyond_int32(summary, unrounded, dtypes)
-    dtypes = _tensor_types(summary, decisions, classes, unrounded)
+    dtypes = _tensor_types(summary, decisions, classes, unrounded, wide)
     _follow_class(summary, decisions, dtypes)
     groups = {
         name: GroupParameters(precision=entry.precision, accumulator_output=name in unrounded, why=entry.why)
@@ -81,7 +91,13 @@ def decide_precisions(
     }
     lost = narrowed(summary, decisions, dtypes, frozenset(entry.path for entry in asked))
     return Precisions(
-        groups=groups, dtypes=dtypes, classes=classes, declined=declined, overflow=overflow, narrowed=lost
+        groups=groups,
+        dtypes=dtypes,
+        classes=classes,
+        inner=inner,
+        declined=declined,
+        overflow=overflow,
+        narrowed=lost,
     )
 
 
@@ -154,11 +170,35 @@ def _leave_float16(
     return dict(sorted(moved.items()))
 
 
+def _unfused(asked: Sequence[Asked]) -> frozenset[str]:
+    """Groups whose result an override keeps from being an inner tensor; the later override wins."""
+    fused = {name: entry.fuse for entry in asked if entry.fuse is not None for name in entry.groups}
+    return frozenset(name for name, fuse in fused.items() if not fuse)
+
+
+def _lifted(summary: GraphSummary, asked: Sequence[Asked]) -> list[str]:
+    """Tensors of which an override asks 16 bits whatever their maker computes in; the later override wins."""
+    outputs = {name: entry.output for entry in asked if entry.output is not None for name in entry.groups}
+    return [
+        name
+        for group in summary.groups
+        if outputs.get(group.name) == "int16"
+        for name in float_tensors(summary, group.outputs)
+    ]
+
+
 def _tensor_types(
-    summary: GraphSummary, decisions: Mapping[str, Decision], classes: SharingClasses, unrounded: frozenset[str]
+    summary: GraphSummary,
+    decisions: Mapping[str, Decision],
+    classes: SharingClasses,
+    unrounded: frozenset[str],
+    lifted: AbstractSet[str],
 ) -> dict[str, IntegerType]:
-    """The widest integer type that a maker or reader asks of each tensor or of one that shares its scale."""
-    wide: dict[str, bool] = {}
+    """The widest integer type that a maker or reader asks of each tensor or of one that shares its scale.
+
+    lifted: representatives of classes that hold 16 bits whatever is computed in.
+    """
+    wide: dict[str, bool] = dict.fromkeys(lifted, True)
     held: set[str] = set()
     for group in summary.groups:
         precision = decisions[group.name].precision

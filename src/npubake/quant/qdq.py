@@ -2,8 +2,9 @@
 
 Every integer tensor ``t`` gets ``t/quantized`` (QuantizeLinear) and ``t/dequantized`` (DequantizeLinear); weights and
 biases become integer initialisers with a DequantizeLinear each; what a float16 group makes passes a Cast to float16 and
-back (``t/float16``, ``t/rounded``). Nodes keep their names, and so do the graph's inputs and outputs: where an output
-is fake-quantised, its maker writes ``t/float`` and an Identity gives the result its name. Operator set 21 is the first
+back (``t/float16``, ``t/rounded``). Inner tensors (``QuantizationParameters.inner``) have no quantiser. Nodes keep
+their names, and so do the graph's inputs and outputs: where an output is fake-quantised, its maker writes ``t/float``
+and an Identity gives the result its name. Operator set 21 is the first
 whose QuantizeLinear knows int16.
 """
 
@@ -97,7 +98,7 @@ class _Writer:
         if precision == "float16" and self.summary.tensors[name].dtype == "float32":
             visible = self._round_to_float16(name, visible)
         self.float_view[name] = visible
-        if name in self.parameters.tensors:
+        if name in self.parameters.tensors and name not in self.parameters.inner:
             self.integer_view[name] = self._fake_quantise(name, visible)
             if maker and is_integer(precision) and not self.parameters.groups[maker.name].accumulator_output:
                 self.float_view[name] = self.integer_view[name]
@@ -206,7 +207,8 @@ def _check_types(model: onnx.ModelProto, codes: dict[str, str], parameters: Quan
     faults = [
         Fault(what=f"decided as {entry.dtype}, emitted as ONNX type {types.get(codes.get(name, ''), 0)}", where=name)
         for name, entry in parameters.tensors.items()
-        if types.get(codes.get(name, "")) != helper.np_dtype_to_tensor_dtype(np.dtype(entry.dtype))
+        if name not in parameters.inner
+        and types.get(codes.get(name, "")) != helper.np_dtype_to_tensor_dtype(np.dtype(entry.dtype))
     ]
     if faults:
         raise StageError(*faults)

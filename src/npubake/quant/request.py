@@ -9,12 +9,13 @@ from typing import Any, get_args
 
 from npubake.errors import BuildError, Fault, RecipeError
 from npubake.quant.lanes import Lane, parse_lane
-from npubake.quant.parameters import Precision
+from npubake.quant.parameters import OutputPrecision, Precision
 from npubake.quant.ranges import Range
 from npubake.quant.thresholds import METHODS, MethodName, Threshold
 from npubake.quant.weights import Granularity
 
 _PRECISIONS: tuple[str, ...] = get_args(Precision)
+_OUTPUTS: tuple[str, ...] = get_args(OutputPrecision)
 _GRANULARITIES: tuple[str, ...] = get_args(Granularity)
 
 
@@ -23,6 +24,8 @@ class Settings:
     """What one ``set`` of a layer override changes; None leaves a choice as it is."""
 
     activation: Precision | None = None
+    output: OutputPrecision | None = None
+    fuse: bool | None = None
     granularity: Granularity | None = None
     method: str | None = None
     percentile: float | None = None
@@ -91,6 +94,7 @@ def _faults(values: Mapping[str, Any], path: str, keys: tuple[str, ...]) -> list
     """Faults of one mapping of choices: unknown keys and values outside the accepted ones."""
     accepted: dict[str, tuple[str, ...]] = {
         "activation": _PRECISIONS,
+        "output": _OUTPUTS,
         "granularity": _GRANULARITIES,
         "method": METHODS,
     }
@@ -104,7 +108,7 @@ def _faults(values: Mapping[str, Any], path: str, keys: tuple[str, ...]) -> list
             faults.append(Fault(what=f"{value!r} is not accepted", path=where, hint=hint))
         elif key == "percentile" and not (_is_number(value) and 0.5 <= value <= 1.0):
             faults.append(Fault(what=f"{value!r} is no percentile", path=where, hint="a fraction from 0.5 to 1"))
-        elif key == "asymmetric" and not isinstance(value, bool):
+        elif key in ("asymmetric", "fuse") and not isinstance(value, bool):
             faults.append(Fault(what=f"{value!r} is neither true nor false", path=where))
     return faults
 

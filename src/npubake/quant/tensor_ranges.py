@@ -8,7 +8,7 @@ from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, StageError
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.precisions import Precisions
-from npubake.quant.ranges import DEAD_BELOW, Range, intersection, snapped, union
+from npubake.quant.ranges import DEAD_BELOW, Range, including_zero, intersection, snapped, union, widened
 from npubake.quant.request import Request
 from npubake.quant.saturation import useful_range
 from npubake.quant.scales import ClassRange
@@ -24,6 +24,7 @@ FIXED_RANGES: Mapping[str, Range] = {
 }
 # A fixed 0..1 of which less than this share was seen leaves fewer than 4 of 8 bits: then what was seen is the range.
 UNUSED_BELOW = 1.0 / 16.0
+WIDE_MARGIN = 2.0  # of what was seen, for int16: one of 16 bits (measured: docs/quantisation.md)
 _SYMMETRIC = ("tanh",)  # zero point 128 and scale 1/127: -1, 0 and 1 all have codes
 
 
@@ -104,6 +105,26 @@ def tensor_ranges(
     if faults:
         raise StageError(*faults)
     return ranges
+
+
+def wide_ranges(
+    summary: GraphSummary,
+    statistics: Mapping[str, TensorStatistics],
+    declared: Mapping[str, Range],
+    precisions: Precisions,
+) -> dict[str, Range]:
+    """Ranges of the measured tensors that hold 16 bits: all that was seen, and a margin, whatever the method.
+
+    Clipping gains nothing where 65,535 levels are to be had, and the calibration set has not seen everything.
+    """
+    makers, measured = summary.producer_group(), barely_used(summary, statistics, declared)
+    found: dict[str, Range] = {}
+    for name, dtype in precisions.dtypes.items():
+        fixed = name not in measured and fixed_range(makers.get(name)) is not None
+        if dtype == "int16" and name not in declared and not fixed:
+            seen = including_zero(statistics[name].minimum, statistics[name].maximum)
+            found[name] = widened(seen, WIDE_MARGIN)
+    return found
 
 
 def class_ranges(

@@ -7,6 +7,7 @@ Artifact types (one file each):
   file            the bytes of one source file
   sample_set      decoded, preprocessed examples (``calibration.samples``), a deterministic npz
   statistics      counts of every quantisable tensor (``calibration.statistics``)
+  moments         means and X.X' of what weighted groups read (``tuning.moments``), a deterministic npz
   parameters      quantisation parameters (``quant.parameters``)
   record          JSON facts about what a stage did (tables, certificates, provenance)
   figures         JSON figures of a measure; verdict: a gate's JSON answer
@@ -70,8 +71,15 @@ STAGES: dict[str, Stage] = {
             (*_RUNTIME, "numba"),
         ),
         _stage(
+            "moments",
+            1,
+            {"model": "onnx", "graph": "graph", "samples": "sample_set"},
+            {"moments": "moments"},
+            _RUNTIME,
+        ),
+        _stage(
             "calibrate",
-            2,
+            3,
             {"model": "onnx", "graph": "graph", "statistics": "statistics"},
             {"model": "onnx", "parameters": "parameters", "record": "record"},
             _ONNX,
