@@ -6,12 +6,13 @@ Parameters (JSON; whatever is absent is not checked):
   options           {max_l2m_bytes: bytes or null, output_no_padding: bool}: the recipe's choices for the platform
   inputs            {name: {layout: NCHW | NHWC}}: inputs that the recipe names
   runtime_input     {name: {type, range}}
-  layer_overrides   [{match: {names, op_types}, set: {...}}]
+  bits              {op_types: {type: precision}, roles: {role: precision}}: applied before the layer overrides
+  layer_overrides   [{match: {names, patterns, op_types, roles, subgraph: {from, to}}, set: {...}}]
   remove            {inputs: [types], outputs: [types]}
   metric            {name: coco_map | top1}
   min_samples       how many calibration examples are asked for; purpose: ``smoke`` accepts fewer, and random data
 Inputs: ``graph``; ``calibration``, ``validation`` (optional): listings ``{kind, examples, files: [{name, digest}]}``.
-Output ``report``: {lane, platform, overrides: [{index, set, groups, nodes}], warnings: [text]}.
+Output ``report``: {lane, platform, overrides: [{path, set, groups, nodes}], warnings: [text]}.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from npubake.errors import BuildError, Fault, RecipeError
+from npubake.graph.bit_policy import override_paths, with_bit_policy
 from npubake.graph.edge_checks import (
     PICTURE_CHANNELS,
     input_faults,
@@ -44,7 +46,7 @@ def run(job: Job) -> None:
     """Write the report. Raises one RecipeError with every fault."""
     params = job.params
     summary = GraphSummary.load(job.input("graph"))
-    overrides = params.get("layer_overrides", ())
+    overrides = _overrides(params)
     resolved, faults = match_overrides(summary, overrides)
     inputs = params.get("inputs", {})
     faults += input_faults(summary, inputs)
@@ -82,10 +84,10 @@ def _quantisation(
         lane = parse_lane(params.get("lane", ""))
     except BuildError:
         return None
-    overrides = params.get("layer_overrides", ())
+    overrides = _overrides(params)
     asked = [
         Asked(
-            path=f"layer_overrides[{entry.index}]",
+            path=entry.path,
             groups=entry.groups,
             precision=overrides[entry.index].get("set", {}).get("activation"),
         )
@@ -102,9 +104,19 @@ def _quantisation(
     )
 
 
+def _overrides(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The bit policy and the layer overrides, in the order in which they win."""
+    return with_bit_policy(params.get("bits", {}), params.get("layer_overrides", ()))
+
+
+def _setting(place: str, override: Mapping[str, Any]) -> str:
+    """Where in the recipe an override asks for its precision."""
+    return f"$.{place}" if "path" in override else f"$.{place}.set.activation"
+
+
 def _entry(override: Mapping[str, Any], resolved: ResolvedOverride) -> dict[str, Any]:
     return {
-        "index": resolved.index,
+        "path": resolved.path,
         "set": override.get("set", {}),
         "groups": list(resolved.groups),
         "nodes": list(resolved.nodes),
@@ -127,11 +139,11 @@ def _precision_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
             for precision in sorted(wanted - set(allowed if allowed is not None else wanted)):
                 what = f"lane {lane.name} needs {precision}, which {name} does not have"
                 yield Fault(what=what, path="$.quant_config.lane", hint=hint)
-    for index, override in enumerate(params.get("layer_overrides", ())):
+    overrides = _overrides(params)
+    for place, override in zip(override_paths(overrides), overrides, strict=True):
         asked = override.get("set", {}).get("activation")
         if asked is not None and allowed is not None and asked not in allowed:
-            path = f"$.layer_overrides[{index}].set.activation"
-            yield Fault(what=f"{name} does not have {asked}", path=path, hint=hint)
+            yield Fault(what=f"{name} does not have {asked}", path=_setting(place, override), hint=hint)
 
 
 def _kernel_faults(summary: GraphSummary, overrides: Any, resolved: tuple[ResolvedOverride, ...]) -> Iterator[Fault]:
@@ -140,7 +152,7 @@ def _kernel_faults(summary: GraphSummary, overrides: Any, resolved: tuple[Resolv
         refused = _without_kernel(summary, overrides[entry.index], entry)
         if refused and len(refused) == len(entry.groups):
             what = f"none of the layers that it matches has an integer kernel: {', '.join(refused[:_SHOWN])}"
-            path = f"$.layer_overrides[{entry.index}].set.activation"
+            path = _setting(entry.path, overrides[entry.index])
             yield Fault(what=what, path=path, hint="ask float16 or float32 of them, or remove the override")
 
 
@@ -148,7 +160,7 @@ def _float_warnings(summary: GraphSummary, overrides: Any, resolved: tuple[Resol
     for entry in resolved:
         refused = _without_kernel(summary, overrides[entry.index], entry)
         if refused:
-            yield f"layer_overrides[{entry.index}]: no integer kernel, stays in float: {', '.join(refused)}"
+            yield f"{entry.path}: no integer kernel, stays in float: {', '.join(refused)}"
 
 
 def _without_kernel(summary: GraphSummary, override: Mapping[str, Any], entry: ResolvedOverride) -> list[str]:
