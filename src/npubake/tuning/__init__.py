@@ -1,0 +1,1 @@
+"""Room ``tuning``: what makes a quantised model more accurate once its precisions stand."""

@@ -1,0 +1,60 @@
+"""Exact products: the same bits in any order of summation, and the error that the module states."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npubake.tuning.exact_products import gram, kept_bits, product, sliced
+
+
+@pytest.mark.parametrize(("terms", "bits"), [(1, 26), (2, 26), (256, 22), (257, 22), (4096, 20), (4097, 20)])
+def test_bits_keep_every_sum_below_two_to_the_53(terms: int, bits: int) -> None:
+    assert kept_bits(terms) == bits
+    assert terms * 4**bits <= 2**53 < terms * 4 ** (bits + 1)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300))
+def test_any_order_of_terms_gives_the_same_bits(seed: int, terms: int) -> None:
+    rng = np.random.default_rng(seed)
+    left = rng.normal(size=(3, terms)) * np.exp2(rng.integers(-30, 30, (3, 1)))
+    right = rng.normal(size=(terms, 4)) * np.exp2(rng.integers(-30, 30, (1, 4)))
+    order = rng.permutation(terms)
+    assert np.array_equal(product(left, right), product(left[:, order], right[order]))
+    products, sums = gram(left)
+    again, others = gram(left[:, order])
+    assert np.array_equal(products, again)
+    assert np.array_equal(sums, others)
+    assert np.array_equal(products, products.T)
+
+
+def test_a_product_is_the_exact_sum_of_its_rounded_operands() -> None:
+    rng = np.random.default_rng(5)
+    left, right = rng.normal(size=(2, 37)), rng.normal(size=(37, 3))
+    bits = kept_bits(37)
+    (first, rows), (second, columns) = sliced(left, -1, bits), sliced(right, -2, bits)
+    found = product(left, right)
+    for row in range(2):
+        for column in range(3):
+            exact = sum(Fraction(int(first[row, k])) * int(second[k, column]) for k in range(37))
+            scale = Fraction(2) ** int(rows[row, 0] + columns[0, column] - 2 * bits)
+            assert Fraction(found[row, column]) == exact * scale
+
+
+def test_rounding_is_relative_to_the_largest_of_a_vector() -> None:
+    values = np.array([[3.0, 1e-3, -0.7], [0.0, 0.0, 0.0]])
+    whole, exponents = sliced(values, -1, 22)
+    assert exponents.tolist() == [[2], [0]]
+    assert np.abs(np.ldexp(whole, exponents - 22) - values).max() <= 2.0 ** (2 - 22 - 1)
+    assert np.abs(whole).max() <= 2**22
+
+
+def test_products_of_a_batch_are_products_of_its_members() -> None:
+    left, right = np.random.default_rng(6).normal(size=(2, 4, 5, 6)), np.random.default_rng(7).normal(size=(4, 6, 3))
+    found = product(left[0], right)
+    np.testing.assert_allclose(found, np.einsum("gmk,gkn->gmn", left[0], right), rtol=1e-5, atol=1e-5)
+    assert np.array_equal(found[2], product(left[0, 2], right[2]))
