@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from npubake.calibration.counting import count_floats
+from npubake.calibration.archive import ArchiveWriter
+from npubake.calibration.counting import Tables, Tally
 from npubake.calibration.statistics import (
     BUCKETS,
+    ChannelStatistics,
     Statistics,
     TensorStatistics,
     ascending_buckets,
@@ -33,16 +35,29 @@ def bucket_of(value: float) -> int:
     return int(bits) // 2**18
 
 
+def tallied(*examples: NDArray[np.float32], axis: int = 0) -> TensorStatistics:
+    tally, tables = Tally(axis), Tables()
+    assert all(tally.add(values, tables) for values in examples)
+    return tally.result()
+
+
 def counted(values: list[float] | NDArray[np.float32]) -> TensorStatistics:
-    array = np.asarray(values, np.float32)
-    buckets = np.zeros(BUCKETS, np.int64)
-    low, high = count_floats(array, buckets)
-    return TensorStatistics(minimum=low, maximum=high, count=array.size, buckets=buckets)
+    return tallied(np.asarray(values, np.float32).reshape(-1, 1), axis=1)
 
 
 def same(left: TensorStatistics, right: TensorStatistics) -> bool:
+    """All equal; sums to float64 rounding where they were added in another order."""
     ends = (left.minimum, left.maximum, left.count) == (right.minimum, right.maximum, right.count)
-    return ends and np.array_equal(left.buckets, right.buckets)
+    return ends and np.array_equal(left.buckets, right.buckets) and same_channels(left.channels, right.channels)
+
+
+def same_channels(left: ChannelStatistics | None, right: ChannelStatistics | None) -> bool:
+    assert left is not None
+    assert right is not None
+    extremes = np.array_equal(left.minima, right.minima) and np.array_equal(left.maxima, right.maxima)
+    scale = np.sqrt(left.squares * 1000) + 1e-300  # |sum| <= sqrt(n * squares), n here below 1000
+    sums = bool(np.all(np.abs(left.sums - right.sums) <= 1e-12 * scale))
+    return left.axis == right.axis and extremes and sums and np.allclose(left.squares, right.squares, rtol=1e-12)
 
 
 @given(finite)
@@ -97,10 +112,12 @@ def test_a_negative_zero_is_zero_in_the_extremes() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_seen(value: float) -> None:
-    buckets = np.zeros(BUCKETS, np.int64)
-    count_floats(np.array([1.0, value], np.float32), buckets)
-    assert infinite_buckets(buckets)
-    assert not infinite_buckets(counted([3.4e38, -3.4e38]).buckets)
+    for shape in ((2, 1), (1, 2)):  # both kernels
+        tally = Tally(0)
+        assert not tally.add(np.array([1.0, value], np.float32).reshape(shape), Tables())
+        assert infinite_buckets(tally.result().buckets)
+    largest = float(np.finfo(np.float32).max)
+    assert not infinite_buckets(counted([largest, -largest]).buckets)
 
 
 @given(vectors, vectors, vectors)
@@ -126,15 +143,36 @@ def test_what_is_saved_is_loaded_and_saves_to_the_same_bytes(tmp_path: Path) -> 
     generator = np.random.default_rng(1)
     made = Statistics(
         samples=4,
-        tensors={name: counted(generator.normal(size=500).astype(np.float32)) for name in ("z/x", "a", "m:0")},
+        tensors={
+            name: tallied(*generator.normal(size=(4, *shape)).astype(np.float32), axis=axis)
+            for name, shape, axis in (("z/x", (2, 5, 3), 1), ("a", (7,), 0), ("m:0", (2, 0), 1), ("s", (3, 4), 1))
+        },
     )
     made.save(tmp_path / "a.npz")
     loaded = Statistics.load(tmp_path / "a.npz")
     loaded.save(tmp_path / "b.npz")
     assert loaded.samples == 4
-    assert list(loaded.tensors) == ["z/x", "a", "m:0"]
+    assert list(loaded.tensors) == ["z/x", "a", "m:0", "s"]
     assert all(same(loaded.tensors[name], made.tensors[name]) for name in made.tensors)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_statistics_without_channels_are_saved_too(tmp_path: Path) -> None:
+    buckets = np.bincount([bucket_of(2.0)], minlength=BUCKETS).astype(np.int64)
+    bare = TensorStatistics(minimum=2.0, maximum=2.0, count=1, buckets=buckets)
+    Statistics(samples=1, tensors={"bare": bare, "full": counted([1.0])}).save(tmp_path / "a.npz")
+    loaded = Statistics.load(tmp_path / "a.npz").tensors
+    assert loaded["bare"].channels is None
+    assert loaded["bare"].sample_minima.size == 0
+    assert same(loaded["full"], counted([1.0]))
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    with ArchiveWriter(tmp_path / "a.npz") as archive:
+        archive.json("statistics.json", {"version": 1, "samples": 1, "tensors": []})
+    with pytest.raises(StageError) as caught:
+        Statistics.load(tmp_path / "a.npz")
+    assert caught.value.faults[0].where == "a.npz"
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,13 @@
 """calibration: compiled kernels that count floats by their bits. numpy in, numpy out; they hold no lock while they run.
 
+One walk over a tensor, a row of one channel at a time: buckets, extremes and sums while the row is in the cache.
 No OpenMP and no thread pool of numba's: a kernel runs in one thread and frees the interpreter's lock; who calls them
-spreads tensors over threads. Counts are integers, so the order of threads cannot show.
+spreads tensors over threads. Counts are integers, and sums are float64 in an order that is written down here (32 lanes
+of a row, the lanes in turn, then the rest; rows in turn; examples in turn), so no thread and no CPU can show.
+
+Extremes are compared as integers: a float's *key* is its bit pattern as int32, the lower 31 bits flipped where the sign
+is set. Keys ascend as the floats do, -NaN lowest and NaN highest, and integer comparisons vectorise where those of
+floats, with their NaN, do not.
 """
 
 from __future__ import annotations
@@ -12,15 +18,19 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from npubake.calibration.statistics import BUCKETS, SHIFT
+from npubake.calibration.statistics import BUCKETS, SHIFT, ChannelStatistics, TensorStatistics
 
-_LANES = 4  # neighbouring elements often share a bucket: separate tables keep the additions independent
-_FEW = 1 << 16
+_TABLES = 4  # neighbouring elements often share a bucket: separate tables keep the additions independent
+_LANES = 32
+_FEW = 1 << 14  # elements that do not pay for adding up four tables
+_LOWEST_FINITE = -0x7F800000  # key of the most negative finite float32
+_HIGHEST_FINITE = 0x7F7FFFFF
+_FLIP = 0x7FFFFFFF
 
 
 @njit(nogil=True, cache=True)
-def _count(values: Any, tables: Any) -> None:
-    """Add the elements of a float32 vector to ``tables`` (int64 [4, BUCKETS])."""
+def _count(values: Any, tables: Any, into: Any) -> None:
+    """Add the buckets of a float32 vector to ``into``. tables: uint32 [4, BUCKETS], zeros before and after."""
     bits = values.view(np.uint32)
     whole = (values.size // 4) * 4
     for at in range(0, whole, 4):
@@ -30,27 +40,145 @@ def _count(values: Any, tables: Any) -> None:
         tables[3, bits[at + 3] >> SHIFT] += 1
     for at in range(whole, values.size):
         tables[0, bits[at] >> SHIFT] += 1
+    for bucket in range(BUCKETS):
+        into[bucket] += np.int64(tables[0, bucket]) + tables[1, bucket] + tables[2, bucket] + tables[3, bucket]
+    tables[:] = 0
 
 
 @njit(nogil=True, cache=True)
 def _count_few(values: Any, into: Any) -> None:
-    """The same with one table, for vectors too short to pay for four."""
+    """The same without tables, for vectors too short to pay for them."""
     bits = values.view(np.uint32)
     for at in range(values.size):
         into[bits[at] >> SHIFT] += 1
 
 
-def count_floats(values: NDArray[np.float32], into: NDArray[np.int64]) -> tuple[float, float]:
-    """Add the buckets of ``values`` to ``into`` (int64 [16384]) and return exact (minimum, maximum).
-
-    A negative zero counts in its own bucket, and as 0.0 in the extremes. NaN makes the extremes meaningless: callers
-    look at the buckets of exponent 255 first.
+@njit(nogil=True, cache=True)
+def _measure_planes(values: Any, low: Any, high: Any, sums: Any, squares: Any) -> Any:
+    """Extremes (int32 keys) and sums (float64) of each channel of ``values``, float32 [outer, channels, inner], added
+    to what the four vectors hold. Returns the extremes of this tensor alone.
     """
-    flat = np.ascontiguousarray(values).reshape(-1)
-    if flat.size < _FEW:
-        _count_few(flat, into)
-    else:
-        tables = np.zeros((_LANES, BUCKETS), np.int64)
-        _count(flat, tables)
-        into += tables.sum(axis=0)
-    return float(flat.min()) + 0.0, float(flat.max()) + 0.0
+    outer, channels, inner = values.shape
+    lanes, lane_squares = np.zeros(_LANES), np.zeros(_LANES)
+    whole = inner // _LANES * _LANES
+    least, most = np.int32(_FLIP), np.int32(~_FLIP)
+    for index in range(outer):
+        for channel in range(channels):
+            row = values[index, channel]
+            bits = row.view(np.int32)
+            lowest, highest = np.int32(_FLIP), np.int32(~_FLIP)
+            for at in range(inner):
+                key = bits[at] ^ ((bits[at] >> np.int32(31)) & np.int32(_FLIP))
+                lowest, highest = min(lowest, key), max(highest, key)
+            low[channel], high[channel] = min(low[channel], lowest), max(high[channel], highest)
+            least, most = min(least, lowest), max(most, highest)
+            total, total_squares = 0.0, 0.0
+            if whole:
+                for lane in range(_LANES):
+                    lanes[lane], lane_squares[lane] = 0.0, 0.0
+                for at in range(0, whole, _LANES):
+                    for lane in range(_LANES):
+                        value = np.float64(row[at + lane])
+                        lanes[lane] += value
+                        lane_squares[lane] += value * value
+                for lane in range(_LANES):
+                    total += lanes[lane]
+                    total_squares += lane_squares[lane]
+            for at in range(whole, inner):
+                value = np.float64(row[at])
+                total += value
+                total_squares += value * value
+            sums[channel] += total
+            squares[channel] += total_squares
+    return least, most
+
+
+@njit(nogil=True, cache=True)
+def _measure_rows(values: Any, low: Any, high: Any, sums: Any, squares: Any) -> Any:
+    """The same of ``values``, float32 [outer, channels], whose channels lie side by side: channel after channel."""
+    outer, channels = values.shape
+    least, most = np.int32(_FLIP), np.int32(~_FLIP)
+    for index in range(outer):
+        row = values[index]
+        bits = row.view(np.int32)
+        for channel in range(channels):
+            key = bits[channel] ^ ((bits[channel] >> np.int32(31)) & np.int32(_FLIP))
+            low[channel], high[channel] = min(low[channel], key), max(high[channel], key)
+            least, most = min(least, key), max(most, key)
+        for channel in range(channels):
+            value = np.float64(row[channel])
+            sums[channel] += value
+            squares[channel] += value * value
+    return least, most
+
+
+class Tables:
+    """Scratch memory of one thread: zeros between two tensors."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: NDArray[np.uint32] = np.zeros((_TABLES, BUCKETS), np.uint32)
+
+
+class Tally:
+    """Running counts of one tensor over the examples of a pass. axis: its channel axis."""
+
+    __slots__ = ("_axis", "_buckets", "_channels", "_count", "_extremes", "_sums")
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._buckets: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
+        self._count = 0
+        self._extremes: list[tuple[int, int]] = []  # keys, of each example
+        self._channels: NDArray[np.int32] = np.zeros((2, 0), np.int32)  # keys: lowest, highest
+        self._sums: NDArray[np.float64] = np.zeros((2, 0), np.float64)  # values, squares
+
+    def add(self, values: NDArray[np.float32], tables: Tables) -> bool:
+        """Count one example's values (the same shape each time); False where one of them is NaN or Inf."""
+        if values.size == 0:
+            self._extremes.append((0, 0))
+            return True
+        shape = values.shape or (1,)
+        channels = shape[self._axis]
+        if self._count == 0:
+            self._channels = np.empty((2, channels), np.int32)
+            self._channels[0], self._channels[1] = _FLIP, ~_FLIP
+            self._sums = np.zeros((2, channels), np.float64)
+        flat = np.ascontiguousarray(values).reshape(-1)
+        if flat.size < _FEW:
+            _count_few(flat, self._buckets)
+        else:
+            _count(flat, tables.counts, self._buckets)
+        inner = int(np.prod(shape[self._axis + 1 :], dtype=np.int64))
+        measured = (*self._channels, *self._sums)
+        if inner == 1:
+            low, high = _measure_rows(flat.reshape(-1, channels), *measured)
+        else:
+            low, high = _measure_planes(flat.reshape(-1, channels, inner), *measured)
+        self._count += flat.size
+        self._extremes.append((int(low), int(high)))
+        return bool(low >= _LOWEST_FINITE and high <= _HIGHEST_FINITE)
+
+    def result(self) -> TensorStatistics:
+        """What was counted; zeros where the tensor holds no element."""
+        extremes = _floats(np.array(self._extremes, np.int32).reshape(-1, 2).T)
+        low, high = _floats(self._channels)
+        return TensorStatistics(
+            minimum=float(low.min()) if self._count else 0.0,
+            maximum=float(high.max()) if self._count else 0.0,
+            count=self._count,
+            buckets=self._buckets,
+            sample_minima=extremes[0],
+            sample_maxima=extremes[1],
+            channels=ChannelStatistics(
+                axis=self._axis, minima=low, maxima=high, sums=self._sums[0], squares=self._sums[1]
+            ),
+        )
+
+
+def _floats(keys: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The float32 values of keys; a negative zero becomes zero."""
+    bits = keys ^ ((keys >> np.int32(31)) & np.int32(_FLIP))
+    values: NDArray[np.float32] = np.ascontiguousarray(bits).view(np.float32) + np.float32(0.0)
+    return values

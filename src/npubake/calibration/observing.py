@@ -1,11 +1,12 @@
 """calibration: one pass over a sample set, counts of every quantisable tensor. Paths in, Statistics out.
 
 The pass knows no method, lane or override. Its result is the same for any thread count: a tensor is counted whole, by
-one thread, in integers. Memory holds one example's tensors and one table of counts a tensor.
+one thread, example after example. Memory holds one example's tensors and one table of counts a tensor.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,43 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.calibration.counting import count_floats
+from npubake.calibration.channels import channel_axes
+from npubake.calibration.counting import Tables, Tally
 from npubake.calibration.inference import TensorSession
 from npubake.calibration.samples import SampleSet
-from npubake.calibration.statistics import BUCKETS, Statistics, TensorStatistics, infinite_buckets
+from npubake.calibration.statistics import Statistics
 from npubake.errors import Fault, StageError
 from npubake.graph.summary import GraphSummary
 
 Progress = Callable[[int, int], None]
-
-
-class _Tally:
-    """Running counts of one tensor."""
-
-    __slots__ = ("buckets", "count", "maximum", "minimum")
-
-    def __init__(self) -> None:
-        self.buckets: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
-        self.count = 0
-        self.minimum, self.maximum = np.inf, -np.inf
-
-    def add(self, values: NDArray[np.float32]) -> bool:
-        """Count one example's values; False where one of them is NaN or Inf."""
-        if values.size == 0:
-            return True
-        low, high = count_floats(values, self.buckets)
-        self.count += values.size
-        self.minimum, self.maximum = min(self.minimum, low), max(self.maximum, high)
-        return not infinite_buckets(self.buckets)
-
-    def result(self) -> TensorStatistics:
-        empty = self.count == 0
-        return TensorStatistics(
-            minimum=0.0 if empty else self.minimum,
-            maximum=0.0 if empty else self.maximum,
-            count=self.count,
-            buckets=self.buckets,
-        )
 
 
 def observe(model: Path, graph: GraphSummary, samples: SampleSet, threads: int, progress: Progress) -> Statistics:
@@ -62,7 +35,8 @@ def observe(model: Path, graph: GraphSummary, samples: SampleSet, threads: int, 
         raise StageError(Fault(what="the sample set holds no example", hint="give calibration data"))
     wanted = graph.quantisable()
     session = TensorSession(model, [name for name in wanted if name not in graph.inputs], threads)
-    tallies = {name: _Tally() for name in wanted}
+    axes = channel_axes(graph)
+    tallies = {name: Tally(axes[name]) for name in wanted}
     with ThreadPoolExecutor(max_workers=threads) as pool:
         for index in range(samples.count):
             feeds = samples.read(index)
@@ -75,11 +49,22 @@ def observe(model: Path, graph: GraphSummary, samples: SampleSet, threads: int, 
     return Statistics(samples=samples.count, tensors={name: tally.result() for name, tally in tallies.items()})
 
 
-def _count(tallies: Mapping[str, _Tally], values: Mapping[str, NDArray[Any]], pool: ThreadPoolExecutor) -> list[str]:
+def _count(tallies: Mapping[str, Tally], values: Mapping[str, NDArray[Any]], pool: ThreadPoolExecutor) -> list[str]:
     """Count one example; names of the tensors with a NaN or Inf, in the tallies' order. Largest first, for balance."""
     order = sorted(tallies, key=lambda name: -values[name].size)
-    fine = dict(zip(order, pool.map(lambda name: tallies[name].add(values[name]), order), strict=True))
+    fine = dict(zip(order, pool.map(lambda name: tallies[name].add(values[name], _tables()), order), strict=True))
     return [name for name in tallies if not fine[name]]
+
+
+_OF_THREAD = threading.local()
+
+
+def _tables() -> Tables:
+    """This thread's scratch memory, which goes with the thread."""
+    if not hasattr(_OF_THREAD, "tables"):
+        _OF_THREAD.tables = Tables()
+    tables: Tables = _OF_THREAD.tables
+    return tables
 
 
 def _not_finite(bad: list[str], values: Mapping[str, NDArray[Any]], where: str) -> StageError:

@@ -65,7 +65,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "observe",
-            1,
+            2,
             {"model": "onnx", "graph": "graph", "samples": "sample_set"},
             {"statistics": "statistics"},
             (*_RUNTIME, "numba"),
