@@ -61,7 +61,7 @@ def accepted(entry: Mapping[str, Any]) -> str:
         several = ", ".join(f"`{name}`" for name in names if name is not None)
         return several + (", or a mapping" if "then" in entry and "object" in entry["type"] else "")
     if "const" in entry:
-        return f"`{entry['const']}`"
+        return f"`{json.dumps(entry['const'])}`"
     kinds = entry.get("type", "")
     words = {"object": "mapping", "array": "list", "string": "text", "null": "null"}
     text = " or ".join(words.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +14,8 @@ from npubake.graph.baseline import DEFAULT_COSINE
 from npubake.quant import parameters, weights
 from npubake.quant.lanes import LANES, parse_lane
 from npubake.quant.thresholds import METHODS
-from npubake.recipe import data, presets, recipe
+from npubake.recipe import data, presets, quant_config, recipe
+from npubake.recipe.unserved import UNSERVED
 from npubake.verify import gates
 
 
@@ -22,16 +24,24 @@ def test_files_that_are_listed_are_the_files_that_are_read() -> None:
     assert tuple(suffix for kind in ("npy", "npz", "pt") for suffix in data.KINDS[kind]) == arrays.SUFFIXES
 
 
+def served(place: tuple[str, ...], words: Iterable[str]) -> set[str]:
+    """Words that a recipe may say there: those of the format but for what no stage carries out yet."""
+    return set(words) - set(UNSERVED.get(place, ()))
+
+
 def test_lanes_have_the_same_names_and_spellings() -> None:
-    spellings = {text: lane for text, lane in recipe.LANE_SPELLINGS.items() if lane != "platform"}
+    known = served(("quant_config", "lane"), quant_config.LANE_SPELLINGS) - {"platform"}
+    spellings = {text: quant_config.LANE_SPELLINGS[text] for text in known}
     assert set(spellings.values()) == set(LANES)
     assert {text: parse_lane(text).name for text in spellings} == spellings
 
 
 def test_choices_of_a_quantiser() -> None:
-    assert get_args(recipe.Method) == METHODS
-    assert set(get_args(recipe.Precision)) == set(get_args(parameters.Precision))
-    assert set(get_args(recipe.Granularity)) == set(get_args(weights.Granularity))
+    for place in (("quant_config", "calibration", "method"), ("layer_overrides", "*", "set", "method")):
+        assert served(place, get_args(quant_config.Method)) == set(METHODS)
+    for place in (("quant_config", "weights", "granularity"), ("layer_overrides", "*", "set", "granularity")):
+        assert served(place, get_args(quant_config.Granularity)) == set(get_args(weights.Granularity))
+    assert set(get_args(quant_config.Precision)) == set(get_args(parameters.Precision))
 
 
 def test_runtime_inputs_and_removals_have_the_same_names() -> None:

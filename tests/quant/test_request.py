@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from npubake.errors import RecipeError
+from npubake.graph.bit_policy import override_paths
 from npubake.quant.lanes import LANES, parse_lane
 from npubake.quant.ranges import Range
 from npubake.quant.request import Settings, parse_request
 from npubake.quant.thresholds import Threshold
+from npubake.recipe.unserved import UNSERVED
 
 
 def test_what_is_left_out_means_what_the_recipe_schema_says() -> None:
@@ -24,22 +26,32 @@ def test_what_is_left_out_means_what_the_recipe_schema_says() -> None:
         "method": request.threshold.method,
         "percentile": request.threshold.percentile,
         "asymmetric": request.threshold.asymmetric,
+        "granularity": "per_tensor",  # the only one there is: nothing to hold
     }
-    assert config["weights"]["properties"]["granularity"]["default"] == request.granularity
+    assert {name: facts.get("default") for name, facts in config["weights"]["properties"].items()} == {
+        "bits": request.weight_bits,
+        "granularity": request.granularity,
+        "group_size": request.group_size,
+        "symmetric": request.symmetric_weights,
+    }
     assert (request.settings, dict(request.input_ranges)) == ((), {})
 
 
 def test_the_recipe_accepts_what_is_accepted_here() -> None:
     schema = json.loads((Path(__file__).parents[2] / "schemas" / "recipe.schema.json").read_text(encoding="utf-8"))
     change = schema["properties"]["layer_overrides"]["items"]["properties"]["set"]["properties"]
-    for key in ("activation", "granularity", "method"):
+    assert set(change) == set(Settings.__slots__)
+    for key in ("activation", "output", "weights", "granularity", "method", "bias_correction"):
+        refused = UNSERVED.get(("layer_overrides", "*", "set", key), ())
         for value in change[key]["enum"]:
+            if value in refused:
+                continue
             override = {"match": {"names": ["*"]}, "set": {key: value}}
             assert parse_request({"lane": "a8w8", "layer_overrides": [override]}).settings == (
                 Settings(**{key: value}),
             )
-    lanes = schema["properties"]["quant_config"]["properties"]["lane"]["enum"]
-    assert {parse_lane(name).name for name in lanes if name != "platform"} == set(LANES)
+    lanes = set(schema["properties"]["quant_config"]["properties"]["lane"]["enum"]) - {"platform"}
+    assert {parse_lane(name).name for name in lanes - set(UNSERVED.get(("quant_config", "lane"), ()))} == set(LANES)
 
 
 def test_every_choice_is_read() -> None:
@@ -78,6 +90,17 @@ def test_settings_change_only_what_they_name() -> None:
         ({"lane": "a8w8", "calibration": {"asymmetric": "no"}}, "$.calibration.asymmetric"),
         ({"lane": "a8w8", "calibration": {"bins": 2}}, "$.calibration.bins"),
         ({"lane": "a8w8", "weights": {"granularity": "per_group"}}, "$.weights.granularity"),
+        ({"lane": "a8w8", "calibration": {"granularity": "per_channel"}}, "$.calibration.granularity"),
+        ({"lane": "a8w8", "weights": {"bits": 5}}, "$.weights.bits"),
+        ({"lane": "a8w8", "weights": {"bits": True}}, "$.weights.bits"),
+        ({"lane": "a8w8", "weights": {"group_size": 1}}, "$.weights.group_size"),
+        ({"lane": "a8w8", "weights": {"symmetric": "no"}}, "$.weights.symmetric"),
+        ({"lane": "a8w8", "layer_overrides": [{"set": {"weights": "int5"}}]}, "$.layer_overrides[0].set.weights"),
+        ({"lane": "a8w8", "layer_overrides": [{"set": {"mod": 1}}]}, "$.layer_overrides[0].set.mod"),
+        (
+            {"lane": "a8w8", "layer_overrides": [{"set": {"bias_correction": "all"}}]},
+            "$.layer_overrides[0].set.bias_correction",
+        ),
         ({"lane": "a8w8", "layer_overrides": [{"set": {"activation": "int4"}}]}, "$.layer_overrides[0].set.activation"),
         ({"lane": "a8w8", "layer_overrides": [{"set": {"bits": 4}}]}, "$.layer_overrides[0].set.bits"),
         ({"lane": "a8w8", "input_ranges": {"x": [1, 2]}}, "$.input_ranges.x"),
@@ -96,3 +119,18 @@ def test_all_faults_come_at_once() -> None:
     with pytest.raises(RecipeError) as caught:
         parse_request({"lane": "x", "calibration": {"method": "y"}, "weights": {"granularity": "z"}})
     assert len(caught.value.faults) == 3
+
+
+def test_the_bit_policy_stands_before_the_overrides() -> None:
+    override = {"match": {"names": ["a"]}, "set": {"activation": "int8"}}
+    bits = {"roles": {"head": "int16"}, "op_types": {"Softmax": "float32"}}
+    request = parse_request({"lane": "a8w8", "bits": bits, "layer_overrides": [override]})
+    assert [entry.activation for entry in request.settings] == ["float32", "int16", "int8"]
+    assert override_paths(request.overrides) == (
+        "quant_config.bits.op_types.Softmax",
+        "quant_config.bits.roles.head",
+        "layer_overrides[0]",
+    )
+    with pytest.raises(RecipeError) as caught:
+        parse_request({"lane": "a8w8", "bits": {"roles": {"head": "int4"}}})
+    assert [fault.path for fault in caught.value.faults] == ["$.quant_config.bits.roles.head.set.activation"]

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from npubake.document.schema import schema_text
+from npubake.recipe import quant_config as quant
 from npubake.recipe import recipe as data
 from npubake.recipe.loader import load_recipe
 from npubake.recipe.presets import PRESETS
@@ -19,6 +20,7 @@ from tests.recipe.writing import SMALL, write
 
 SCHEMA: dict[str, Any] = json.loads(schema_text("recipe"))
 TOP = SCHEMA["properties"]
+QUANT = TOP["quant_config"]["properties"]
 LAYER = TOP["layer_overrides"]["items"]["properties"]
 OPTIONS = TOP["platform_options"]["additionalProperties"]["properties"]
 
@@ -28,11 +30,20 @@ PAIRS: list[tuple[Any, dict[str, Any], dict[str, str], set[str]]] = [
     (data.ModelInput, TOP["model"]["properties"]["inputs"]["additionalProperties"]["properties"], {}, set()),
     (data.RuntimeInput, SCHEMA["$defs"]["runtime_input"]["properties"], {}, set()),
     (data.Calibration, TOP["calibration"]["properties"], {}, set()),
-    (data.RangeChoice, TOP["quant_config"]["properties"]["calibration"]["properties"], {}, set()),
-    (data.QuantConfig, TOP["quant_config"]["properties"], {"granularity": "weights"}, set()),
-    (data.LayerMatch, LAYER["match"]["properties"], {}, set()),
-    (data.LayerSettings, LAYER["set"]["properties"], {}, set()),
-    (data.LayerOverride, LAYER, {}, set()),
+    (quant.QuantConfig, QUANT, {}, set()),
+    (quant.RangeChoice, QUANT["calibration"]["properties"], {}, set()),
+    (quant.WeightChoice, QUANT["weights"]["properties"], {}, set()),
+    (quant.BitPolicy, QUANT["bits"]["properties"], {}, set()),
+    (quant.EquivalentTransformation, QUANT["equivalent_transformation"]["properties"], {}, set()),
+    (quant.ScaleSearch, QUANT["search_weight_scale"]["properties"], {}, set()),
+    (quant.Hessian, QUANT["hessian"]["properties"], {}, set()),
+    (quant.Mod, QUANT["mod"]["properties"], {}, set()),
+    (quant.Tuning, QUANT["tuning"]["properties"], {}, set()),
+    (quant.Load, QUANT["load"]["properties"], {}, set()),
+    (quant.Subgraph, LAYER["match"]["properties"]["subgraph"]["properties"], {"start": "from", "end": "to"}, set()),
+    (quant.LayerMatch, LAYER["match"]["properties"], {}, set()),
+    (quant.LayerSettings, LAYER["set"]["properties"], {}, set()),
+    (quant.LayerOverride, LAYER, {}, set()),
     (data.Remove, TOP["remove"]["properties"], {}, set()),
     (data.Metric, TOP["metric"]["properties"], {}, set()),
     (data.Licence, TOP["licence"]["properties"], {}, set()),
@@ -77,7 +88,7 @@ def test_the_same_defaults(kind: Any, properties: dict[str, Any], renamed: dict[
         stated = properties.get(renamed.get(entry.name, entry.name), {})
         if "default" in stated:
             assert entry.default == stated["default"], entry.name
-        elif entry.default is not MISSING and entry.name != "granularity":  # it stands one level deeper, see below
+        elif entry.default is not MISSING:
             assert entry.default in (None, "", (), False, "featuremap"), entry.name
 
 
@@ -89,17 +100,31 @@ def test_the_same_default_gates() -> None:
     assert set(TOP["gates"]["properties"]) == set(data.BOUNDARIES) == set(get_args(data.Boundary))
 
 
-def test_nested_defaults() -> None:
-    weights = TOP["quant_config"]["properties"]["weights"]["properties"]["granularity"]
-    assert data.QuantConfig(lane="a8w8").granularity == weights["default"]
-
-
 def test_the_same_names() -> None:
-    quant = TOP["quant_config"]["properties"]
-    assert quant["lane"]["enum"] == list(data.LANE_SPELLINGS)
-    assert set(data.LANE_SPELLINGS.values()) == set(get_args(data.Lane))
-    assert LAYER["set"]["properties"]["activation"]["enum"] == list(get_args(data.Precision))
-    assert quant["calibration"]["properties"]["method"]["enum"] == list(get_args(data.Method))
+    assert QUANT["lane"]["enum"] == list(quant.LANE_SPELLINGS)
+    assert set(quant.LANE_SPELLINGS.values()) == set(get_args(quant.Lane))
+    assert list(QUANT["bits"]["properties"]["roles"]["properties"]) == list(get_args(quant.Role))
+    choices = {
+        ("calibration", "method"): quant.Method,
+        ("calibration", "granularity"): quant.ActivationGranularity,
+        ("weights", "granularity"): quant.Granularity,
+        ("tuning", "level"): quant.Level,
+    }
+    for (block, name), words in choices.items():
+        assert QUANT[block]["properties"][name]["enum"] == list(get_args(words)), name
+    assert QUANT["bias_correction"]["enum"] == list(get_args(quant.BiasCorrection))
+    assert QUANT["mod"]["properties"]["learn"]["items"]["enum"] == list(get_args(quant.Learnt))
+    settings = {
+        "activation": quant.Precision,
+        "output": quant.OutputPrecision,
+        "weights": quant.WeightType,
+        "granularity": quant.Granularity,
+        "method": quant.Method,
+        "bias_correction": quant.BiasCorrection,
+    }
+    for name, words in settings.items():
+        assert LAYER["set"]["properties"][name]["enum"] == list(get_args(words)), name
+    assert LAYER["match"]["properties"]["roles"]["items"]["enum"] == list(get_args(quant.Role))
     assert SCHEMA["$defs"]["runtime_input"]["properties"]["type"]["enum"] == list(get_args(data.RuntimeType))
     assert TOP["preset"]["then"]["enum"] == TOP["preset"]["properties"]["name"]["enum"] == list(PRESETS)
 
@@ -130,10 +155,15 @@ def test_a_recipe_of_all_defaults_is_the_smallest_recipe(tmp_path: Path) -> None
     def stated(properties: dict[str, Any]) -> dict[str, Any]:
         return {key: entry["default"] for key, entry in properties.items() if "default" in entry}
 
-    quant = TOP["quant_config"]["properties"]
-    method = {key: value for key, value in stated(quant["calibration"]["properties"]).items() if key != "percentile"}
+    # read only beside another choice than the default, or not at all where nothing is asked for
+    conditional = {"percentile", "group_size", "missing"}
+    config = {
+        name: {key: value for key, value in stated(entry["properties"]).items() if key not in conditional}
+        for name, entry in QUANT.items()
+        if name in ("calibration", "weights")
+    }
     blocks = {
-        "quant_config": {"lane": "platform", "calibration": method, "weights": stated(quant["weights"]["properties"])},
+        "quant_config": {"lane": "platform", "save_sample": False, **config},
         "gates": {name: stated(entry["properties"]) for name, entry in TOP["gates"]["properties"].items()},
     }
     text = SMALL + "".join(f"{key}: {json.dumps(block)}\n" for key, block in blocks.items())

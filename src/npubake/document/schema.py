@@ -74,7 +74,7 @@ def _translate(error: Any, place: Place, root: Node) -> Iterator[Fault]:
         yield from _unknown_keys(place, node, list(error.schema.get("properties", {})))
         return
     if "propertyNames" in error.absolute_schema_path:
-        yield from _unknown_keys(place, node, list(error.validator_value))
+        yield from _wrong_key(error, place, node)
         return
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name in error.message.split("'")[1::2])
@@ -102,6 +102,19 @@ def _unknown_keys(place: Place, node: Node, known: list[str]) -> Iterator[Fault]
             )
 
 
+def _wrong_key(error: Any, place: Place, node: Node) -> Iterator[Fault]:
+    """A key of a mapping by name: not one of those there are, or not of the form that they have."""
+    if error.validator == "enum":
+        yield from _unknown_keys(place, node, list(error.validator_value))
+        return
+    child = node.find((error.instance,))
+    hint = str(error.schema.get("description", error.message))
+    where = str(child.key or child.mark)
+    yield Fault(
+        what=f"unknown key {error.instance!r}", where=where, path=json_path((*place, error.instance)), hint=hint
+    )
+
+
 def _words(error: Any, node: Node) -> tuple[str, str]:
     found = _found(node)
     limit = error.validator_value
@@ -112,7 +125,7 @@ def _words(error: Any, node: Node) -> tuple[str, str]:
         names = [str(value) for value in limit if value is not None]
         return f"found {found}", did_you_mean(str(node.value), names) or f"Accepted: {', '.join(names)}."
     if error.validator == "const":
-        return f"found {found}", f"Accepted: {limit!r}.{_about(error.schema)}"
+        return f"found {found}", f"Accepted: {json.dumps(limit)}.{_about(error.schema)}"
     bounds = {
         "minimum": "at least",
         "maximum": "at most",

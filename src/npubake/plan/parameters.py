@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from npubake.plan.subject import FAST_EXAMPLES, Subject
-from npubake.recipe.recipe import BASELINE_COSINE, Gate, RangeChoice, RuntimeInput
+from npubake.recipe.quant_config import differences
+from npubake.recipe.recipe import BASELINE_COSINE, Gate, RuntimeInput
 
 _PLATFORM_FACTS = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
 
@@ -35,6 +36,7 @@ def of_check(subject: Subject) -> dict[str, Any]:
         runtime_input={
             name: stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
         },
+        bits=differences(recipe.quant_config.bits),
         layer_overrides=_overrides(subject) or None,
         remove=_removed(subject),
         metric={"name": recipe.metric.name} if recipe.metric else None,
@@ -56,15 +58,14 @@ def of_samples(subject: Subject) -> dict[str, Any]:
 
 def of_calibrate(subject: Subject) -> dict[str, Any]:
     """Of ``calibrate``."""
-    config, default = subject.target.recipe.quant_config, RangeChoice()
-    names = ("method", "percentile", "asymmetric")
-    chosen = {name: (getattr(config.calibration, name), getattr(default, name)) for name in names}
+    config = subject.target.recipe.quant_config
     span = subject.preprocessing.input_range()
     channels = {"gray": 1, None: None}.get(subject.preprocessing.channels, 3)
     return stated(
         lane=subject.target.lane.value,
-        calibration=stated(**chosen),
-        weights=stated(granularity=(config.granularity, "per_channel")),
+        calibration=differences(config.calibration),
+        weights=differences(config.weights),
+        bits=differences(config.bits),
         layer_overrides=_overrides(subject) or None,
         image_inputs=None
         if span is None
@@ -75,6 +76,31 @@ def of_calibrate(subject: Subject) -> dict[str, Any]:
             **stated(layouts=_layouts(subject)),
         },
     )
+
+
+def of_transform(subject: Subject) -> dict[str, Any]:
+    """Of ``transform``: the transformations asked for, and the overrides that keep layers out of them, and no others:
+    a precision that is overridden makes no new float graph.
+    """
+    asked = subject.target.recipe.quant_config.equivalent_transformation
+    key = "equivalent_transformation"
+    kept_out = [
+        {"match": entry["match"], "set": {key: entry["set"][key]}}
+        for entry in _overrides(subject)
+        if key in entry["set"]
+    ]
+    return {**(differences(asked) if asked else {}), **stated(layer_overrides=kept_out or None)}
+
+
+def of_tune(subject: Subject) -> dict[str, Any]:
+    """Of ``tune``: all that calibrate reads, the level, and the steps asked for: a block, or False where forbidden."""
+    config = subject.target.recipe.quant_config
+    steps = {"search_weight_scale": config.search_weight_scale, "hessian": config.hessian, "mod": config.mod}
+    return {
+        **of_calibrate(subject),
+        **stated(tuning=differences(config.tuning), bias_correction=config.bias_correction),
+        **{name: step and differences(step) for name, step in steps.items() if step is not None},
+    }
 
 
 def of_quantize(subject: Subject) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, RecipeError
+from npubake.graph.bit_policy import override_paths
 from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import is_integer
 from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
@@ -108,26 +109,26 @@ def _check_inputs(summary: GraphSummary, request: Request) -> None:
 def _asked(request: Request, matched: Sequence[tuple[str, ...]]) -> list[Asked]:
     return [
         Asked(
-            path=f"layer_overrides[{index}]",
+            path=path,
             groups=groups,
             precision=settings.activation,
             output=settings.output,
             fuse=settings.fuse,
         )
-        for index, (settings, groups) in enumerate(zip(request.settings, matched, strict=True))
+        for path, settings, groups in zip(override_paths(request.overrides), request.settings, matched, strict=True)
     ]
 
 
 def _overrides(request: Request, matched: Sequence[tuple[str, ...]], precisions: Precisions) -> tuple[Override, ...]:
     return tuple(
         Override(
-            path=f"layer_overrides[{index}]",
+            path=path,
             match=entry.get("match", {}),
             change=entry.get("set", {}),
             groups=groups,
-            declined=precisions.declined.get(f"layer_overrides[{index}]", ()),
+            declined=precisions.declined.get(path, ()),
         )
-        for index, (entry, groups) in enumerate(zip(request.overrides, matched, strict=True))
+        for path, entry, groups in zip(override_paths(request.overrides), request.overrides, matched, strict=True)
     )
 
 

@@ -5,31 +5,53 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from npubake.errors import BuildError, Fault, RecipeError
+from npubake.graph.bit_policy import override_paths, with_bit_policy
 from npubake.quant.lanes import Lane, parse_lane
 from npubake.quant.parameters import OutputPrecision, Precision
 from npubake.quant.ranges import Range
 from npubake.quant.thresholds import METHODS, MethodName, Threshold
 from npubake.quant.weights import Granularity
 
-_PRECISIONS: tuple[str, ...] = get_args(Precision)
-_OUTPUTS: tuple[str, ...] = get_args(OutputPrecision)
-_GRANULARITIES: tuple[str, ...] = get_args(Granularity)
+WeightType = Literal["int4", "int8", "int16"]
+BiasCorrection = Literal["none", "analytic", "empirical"]
+WEIGHT_BITS = (4, 8, 16)
+STEPS = ("equivalent_transformation", "search_weight_scale", "hessian", "bias_correction", "mod")
+
+# Of a ``set`` or a block: key -> the words that are accepted.
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "activation": get_args(Precision),
+    "output": get_args(OutputPrecision),
+    "weights": get_args(WeightType),
+    "granularity": get_args(Granularity),
+    "method": METHODS,
+    "bias_correction": get_args(BiasCorrection),
+}
+_SWITCHES = ("asymmetric", "symmetric", "fuse", "equivalent_transformation", "search_weight_scale", "hessian", "mod")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What one ``set`` of a layer override changes; None leaves a choice as it is."""
+    """What one ``set`` of a layer override changes; None leaves a choice as it is. The steps (``STEPS``) are read by
+    ``transform`` and ``tune``, all else by ``calibrate``.
+    """
 
     activation: Precision | None = None
     output: OutputPrecision | None = None
     fuse: bool | None = None
+    weights: WeightType | None = None
     granularity: Granularity | None = None
+    group_size: int | None = None
     method: str | None = None
     percentile: float | None = None
     asymmetric: bool | None = None
+    equivalent_transformation: bool | None = None
+    search_weight_scale: bool | None = None
+    hessian: bool | None = None
+    bias_correction: BiasCorrection | None = None
+    mod: bool | None = None
 
     def applied(self, threshold: Threshold) -> Threshold:
         """``threshold`` with the choices that are made here."""
@@ -46,13 +68,18 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """All parameters of ``calibrate``. overrides: the recipe's entries as they stand (for matching); settings: their
-    ``set`` parts, in the same order; input_ranges: declared ranges of graph inputs, taken verbatim.
+    """All parameters of ``calibrate``. overrides: the bit policy as overrides, then the recipe's entries as they stand
+    (for matching); settings: their ``set`` parts, in the same order; input_ranges: declared ranges of graph inputs,
+    taken verbatim. weight_bits: None is the lane's; group_size: input channels that share a scale, read with
+    granularity per_group alone.
     """
 
     lane: Lane
     threshold: Threshold = field(default_factory=Threshold)
     granularity: Granularity = "per_channel"
+    weight_bits: int | None = None
+    group_size: int = 32
+    symmetric_weights: bool = True
     overrides: Sequence[Mapping[str, Any]] = ()
     settings: tuple[Settings, ...] = ()
     input_ranges: Mapping[str, Range] = field(default_factory=dict)
@@ -66,12 +93,13 @@ def parse_request(params: Mapping[str, Any]) -> Request:
         lane = parse_lane(params["lane"])
     except BuildError as error:
         faults += error.faults
-    calibration, weights = params.get("calibration", {}), params.get("weights", {})
+    calibration, weights = dict(params.get("calibration", {})), params.get("weights", {})
+    faults += _granularity_faults(calibration.pop("granularity", "per_tensor"))
     faults += _faults(calibration, "$.calibration", ("method", "percentile", "asymmetric"))
-    faults += _faults(weights, "$.weights", ("granularity",))
-    overrides = tuple(params.get("layer_overrides", ()))
-    for index, entry in enumerate(overrides):
-        faults += _faults(entry.get("set", {}), f"$.layer_overrides[{index}].set", tuple(Settings.__slots__))
+    faults += _faults(weights, "$.weights", ("bits", "granularity", "group_size", "symmetric"))
+    overrides = with_bit_policy(params.get("bits", {}), params.get("layer_overrides", ()))
+    for place, entry in zip(override_paths(overrides), overrides, strict=True):
+        faults += _faults(entry.get("set", {}), f"$.{place}.set", tuple(Settings.__slots__))
     ranges, range_faults = _input_ranges(params.get("input_ranges", {}))
     faults += range_faults
     if faults or lane is None:
@@ -80,6 +108,9 @@ def parse_request(params: Mapping[str, Any]) -> Request:
         lane=lane,
         threshold=Settings(**calibration).applied(Threshold()),
         granularity=weights.get("granularity", "per_channel"),
+        weight_bits=weights.get("bits"),
+        group_size=weights.get("group_size", 32),
+        symmetric_weights=weights.get("symmetric", True),
         overrides=overrides,
         settings=tuple(Settings(**entry.get("set", {})) for entry in overrides),
         input_ranges=ranges,
@@ -90,25 +121,31 @@ def _known_method(name: str) -> MethodName:
     return METHODS[METHODS.index(name)]
 
 
+def _granularity_faults(asked: object) -> list[Fault]:
+    """One scale a tensor is all that the integer kernels compute with, whatever a platform takes."""
+    if asked == "per_tensor":
+        return []
+    hint = "per_tensor, or an int16 override of the layers whose channels differ"
+    return [Fault(what=f"activations {asked} have no integer kernel", path="$.calibration.granularity", hint=hint)]
+
+
 def _faults(values: Mapping[str, Any], path: str, keys: tuple[str, ...]) -> list[Fault]:
     """Faults of one mapping of choices: unknown keys and values outside the accepted ones."""
-    accepted: dict[str, tuple[str, ...]] = {
-        "activation": _PRECISIONS,
-        "output": _OUTPUTS,
-        "granularity": _GRANULARITIES,
-        "method": METHODS,
-    }
     faults = []
     for key, value in values.items():
         where = f"{path}.{key}"
         if key not in keys:
             faults.append(Fault(what=f"{key!r} is no choice here", path=where, hint=f"one of {', '.join(keys)}"))
-        elif key in accepted and value not in accepted[key]:
-            hint = f"one of {', '.join(accepted[key])}"
+        elif key in _WORDS and value not in _WORDS[key]:
+            hint = f"one of {', '.join(_WORDS[key])}"
             faults.append(Fault(what=f"{value!r} is not accepted", path=where, hint=hint))
         elif key == "percentile" and not (_is_number(value) and 0.5 <= value <= 1.0):
             faults.append(Fault(what=f"{value!r} is no percentile", path=where, hint="a fraction from 0.5 to 1"))
-        elif key in ("asymmetric", "fuse") and not isinstance(value, bool):
+        elif key == "bits" and (isinstance(value, bool) or value not in WEIGHT_BITS):
+            faults.append(Fault(what=f"{value!r} is no width of weights", path=where, hint="4, 8 or 16"))
+        elif key == "group_size" and not (type(value) is int and value >= 2):
+            faults.append(Fault(what=f"{value!r} is no group size", path=where, hint="a whole number, at least 2"))
+        elif key in _SWITCHES and not isinstance(value, bool):
             faults.append(Fault(what=f"{value!r} is neither true nor false", path=where))
     return faults
 

@@ -6,33 +6,47 @@ import os.path
 import re
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from npubake.document.tree import Node
 from npubake.document.tree import Path as Place
 from npubake.recipe.presets import PRESETS, Preprocessing, Resize
+from npubake.recipe.quant_config import (
+    LANE_SPELLINGS,
+    BitPolicy,
+    EquivalentTransformation,
+    Hessian,
+    LayerMatch,
+    LayerOverride,
+    LayerSettings,
+    Load,
+    Mod,
+    QuantConfig,
+    RangeChoice,
+    ScaleSearch,
+    Stored,
+    Subgraph,
+    Tuning,
+    WeightChoice,
+)
 from npubake.recipe.recipe import (
     DEFAULT_GATES,
-    LANE_SPELLINGS,
     BoardSoftware,
     Boundary,
     Calibration,
     Gate,
-    LayerMatch,
-    LayerOverride,
-    LayerSettings,
     Licence,
     Metric,
     ModelInput,
     ModelSource,
     PlatformOptions,
-    QuantConfig,
-    RangeChoice,
     Remove,
     RuntimeInput,
 )
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+_SMOOTH = ("smoothing", True)  # true: the default share
+DIGEST = re.compile(r"[0-9a-f]{64}")  # a sha256 stands for itself, anything else is a path
 
 
 def path_at(root: Node, place: Place) -> Path | None:
@@ -116,17 +130,59 @@ def calibration(root: Node, data: dict[str, Any]) -> Calibration:
     return Calibration(**{**_known(Calibration, data), "data": path})
 
 
-def quant_config(data: dict[str, Any]) -> QuantConfig:
+def quant_config(root: Node, data: dict[str, Any]) -> QuantConfig:
     return QuantConfig(
         lane=LANE_SPELLINGS[data.get("lane", "platform")],
         calibration=RangeChoice(**data.get("calibration", {})),
-        **data.get("weights", {}),
+        weights=WeightChoice(**data.get("weights", {})),
+        bits=BitPolicy(**data.get("bits", {})),
+        equivalent_transformation=_transformation(data.get("equivalent_transformation")),
+        search_weight_scale=_step(ScaleSearch, data.get("search_weight_scale")),
+        hessian=_step(Hessian, data.get("hessian")),
+        mod=_mod(data["mod"]) if "mod" in data else None,
+        tuning=Tuning(**data.get("tuning", {})),
+        load=_load(root, data["load"]) if "load" in data else None,
+        **{name: data[name] for name in ("bias_correction", "save_sample") if name in data},
     )
 
 
+def _transformation(data: dict[str, Any] | None) -> EquivalentTransformation | None:
+    if data is None:
+        return None
+    return EquivalentTransformation(**{name: value for name, value in data.items() if (name, value) != _SMOOTH})
+
+
+_Step = TypeVar("_Step")
+
+
+def _step(kind: type[_Step], data: dict[str, Any] | bool | None) -> _Step | Literal[False] | None:
+    """A step's block: true is the defaults, false stays false, nothing stays nothing."""
+    if data is None or data is False:
+        return data
+    return kind(**({} if data is True else data))
+
+
+def _mod(data: dict[str, Any]) -> Mod:
+    lists: dict[str, Any] = {name: tuple(data[name]) for name in ("layers", "learn") if name in data}
+    return Mod(**{**data, **lists})
+
+
+def _load(root: Node, data: dict[str, Any]) -> Load:
+    stored: dict[str, Any] = {name: _stored(root, name, data[name]) for name in ("samples", "scales") if name in data}
+    return Load(**{**data, **stored})
+
+
+def _stored(root: Node, name: str, text: str) -> Stored:
+    if DIGEST.fullmatch(text):
+        return Stored(digest=text)
+    return Stored(path=path_at(root, ("quant_config", "load", name)))
+
+
 def layer_override(data: dict[str, Any]) -> LayerOverride:
-    match = {name: tuple(values) for name, values in data["match"].items()}
-    return LayerOverride(match=LayerMatch(**match), set=LayerSettings(**data["set"]))
+    match = {name: tuple(values) for name, values in data["match"].items() if name != "subgraph"}
+    ends = data["match"].get("subgraph")
+    subgraph = Subgraph(start=tuple(ends.get("from", ())), end=tuple(ends.get("to", ()))) if ends else None
+    return LayerOverride(match=LayerMatch(**match, subgraph=subgraph), set=LayerSettings(**data["set"]))
 
 
 def remove(data: dict[str, Any]) -> Remove:

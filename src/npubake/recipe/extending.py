@@ -8,7 +8,7 @@ from npubake.document.tree import Path as Place
 # A recipe that states one of a pair takes the other of the pair away from what it extends.
 _ALTERNATIVES = (("platform", "platforms"), ("preset", "preprocess"))
 # A recipe that states the first takes away the second, which only refined what the first said before.
-_REFINEMENTS = {"method": "percentile", "type": "range", "kind": "fill"}
+_REFINEMENTS = {"method": "percentile", "type": "range", "kind": "fill", "granularity": "group_size"}
 _NEVER_INHERITED = ("name", "extends")
 
 

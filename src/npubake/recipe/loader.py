@@ -119,7 +119,7 @@ def _recipe(root: Node, name: str, path: Path, files: tuple[Path, ...]) -> Recip
         preprocessing=convert.preprocessing(request, custom),
         runtime_inputs=convert.runtime_inputs(data.get("runtime_input", {})),
         calibration=convert.calibration(root, data["calibration"]),
-        quant_config=convert.quant_config(data.get("quant_config", {})),
+        quant_config=convert.quant_config(root, data.get("quant_config", {})),
         layer_overrides=tuple(convert.layer_override(entry) for entry in data.get("layer_overrides", [])),
         remove=convert.remove(data.get("remove", {})),
         gates=convert.gates(data.get("gates", {})),
@@ -129,6 +129,7 @@ def _recipe(root: Node, name: str, path: Path, files: tuple[Path, ...]) -> Recip
         platform_options={platform: convert.platform_options(entry) for platform, entry in options.items()},
         toolchain=data.get("toolchain"),
         toolchain_options=data.get("toolchain_options", {}),
+        runtime_options=data.get("runtime_options", {}),
         licence=convert.licence(data.get("licence", {})),
         positions={json_path(place): str(node.mark) for place, node in root.walk()},
     )

@@ -11,25 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npubake.recipe.presets import Layout, Preprocessing
+from npubake.recipe.quant_config import LayerOverride, QuantConfig
 
-Lane = Literal["platform", "a8w8", "a16w8", "fp16", "fp16_a8w8"]
-Method = Literal["minmax", "percentile"]
-Granularity = Literal["per_tensor", "per_channel"]
-Precision = Literal["int8", "int16", "float16", "float32"]
 RuntimeType = Literal["nv12", "yuv444", "rgb", "bgr", "gray", "featuremap"]
 ColourRange = Literal["full", "video"]
 Boundary = Literal["optimized", "calibrated", "ptq", "quantized"]
 
-LANE_SPELLINGS: Mapping[str, Lane] = {
-    "platform": "platform",
-    "a8w8": "a8w8",
-    "w8a8": "a8w8",
-    "a16w8": "a16w8",
-    "w8a16": "a16w8",
-    "fp16": "fp16",
-    "fp16_a8w8": "fp16_a8w8",
-    "fp16_w8a8": "fp16_a8w8",
-}
 BASELINE_COSINE = 0.9999  # as near as the optimised model must be to the original one
 BOUNDARIES: tuple[Boundary, ...] = ("optimized", "calibrated", "ptq", "quantized")
 
@@ -70,59 +57,6 @@ class Calibration:
     purpose: Literal["release", "smoke"] = "release"
     script_version: str = ""
     letterboxed: Literal["allowed"] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeChoice:
-    """How activation ranges are chosen. percentile: the quantile covered, read by method percentile alone."""
-
-    method: Method = "minmax"
-    percentile: float = 0.9999
-    asymmetric: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantConfig:
-    """lane: canonical spelling; ``platform`` until a target decides it."""
-
-    lane: Lane = "platform"
-    calibration: RangeChoice = field(default_factory=RangeChoice)
-    granularity: Granularity = "per_channel"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerMatch:
-    """Which layers: every stated condition must hold. names: patterns with * and ?; op_types: ONNX operator types."""
-
-    names: tuple[str, ...] = ()
-    op_types: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSettings:
-    """What is set for the matched layers; None leaves quant_config's choice."""
-
-    activation: Precision | None = None
-    granularity: Granularity | None = None
-    method: Method | None = None
-    percentile: float | None = None
-    asymmetric: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerOverride:
-    match: LayerMatch
-    set: LayerSettings
-
-    def as_params(self) -> dict[str, Any]:
-        """The form of the stages' parameter ``layer_overrides``: ``{match, set}`` with what is not stated left out."""
-        match = {"names": list(self.match.names), "op_types": list(self.match.op_types)}
-        names = ("activation", "granularity", "method", "percentile", "asymmetric")
-        chosen = {name: getattr(self.set, name) for name in names}
-        return {
-            "match": {name: value for name, value in match.items() if value},
-            "set": {name: value for name, value in chosen.items() if value is not None},
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +151,7 @@ class Recipe:
     platform_options: Mapping[str, PlatformOptions] = field(default_factory=dict)
     toolchain: str | None = None
     toolchain_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    runtime_options: Mapping[str, Any] = field(default_factory=dict)
     licence: Licence = field(default_factory=Licence)
     positions: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 

@@ -13,11 +13,25 @@ from npubake.document.tree import Path as Place
 from npubake.errors import Fault
 from npubake.nearest import did_you_mean
 from npubake.recipe.presets import PRESETS
+from npubake.recipe.quant_rules import quant_rules
+from npubake.recipe.unserved import unserved
 
 _YUV = ("nv12", "yuv444")
 # What rules hold a block against; where the block is inherited, it is this that the recipe itself says otherwise.
 _HELD_AGAINST: dict[str, tuple[Place, ...]] = {
-    "layer_overrides": (("quant_config", "calibration", "method"),),
+    "layer_overrides": (
+        ("quant_config", "calibration", "method"),
+        ("quant_config", "weights", "granularity"),
+        ("quant_config", "equivalent_transformation"),
+    ),
+    "quant_config": (
+        ("quant_config", "tuning", "level"),
+        ("quant_config", "tuning", "judge"),
+        ("quant_config", "load", "scales"),
+        ("quant_config", "load", "samples"),
+        ("quant_config", "weights"),
+        ("quant_config", "lane"),
+    ),
     "runtime_input": (("model", "inputs"),),
     "platform_options": (("platform",), ("platforms",), ("model", "inputs")),
 }
@@ -28,7 +42,7 @@ def broken_rules(root: Node) -> list[Fault]:
     data = root.plain()
     return [
         Fault(what=what, where=str(_arising(root, place)), path=json_path(place), hint=hint)
-        for rule in (_platforms, _preset, _runtime_inputs, _calibration, _ranges, _options)
+        for rule in (_platforms, _preset, _runtime_inputs, _calibration, quant_rules, unserved, _options)
         for place, what, hint in rule(data)
     ]
 
@@ -121,18 +135,6 @@ def _calibration(data: dict[str, Any]) -> Found:
     if block["data"] == "random" and block.get("purpose", "release") != "smoke":
         hint = "Give real data; or say 'purpose: smoke' for a trial whose artifact is marked as not releasable."
         yield ("calibration", "data"), "random data for a release", hint
-
-
-def _ranges(data: dict[str, Any]) -> Found:
-    blocks: list[tuple[Place, dict[str, Any], str]] = [
-        (("quant_config", "calibration"), data.get("quant_config", {}).get("calibration", {}), "minmax")
-    ]
-    whole = blocks[0][1].get("method", "minmax")
-    for index, override in enumerate(data.get("layer_overrides", [])):
-        blocks.append((("layer_overrides", index, "set"), override["set"], whole))
-    for place, block, method in blocks:
-        if "percentile" in block and block.get("method", method) != "percentile":
-            yield (*place, "percentile"), "'percentile' without method percentile", "Add 'method: percentile'."
 
 
 def _options(data: dict[str, Any]) -> Found:

@@ -1,0 +1,102 @@
+"""Recipe room: rules between the keys of quant_config and layer_overrides. Plain data in; place, what, hint out.
+
+They run on what the schema found valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from npubake.document.tree import Path as Place
+
+Found = Iterator[tuple[Place, str, str]]
+_QUANT = "quant_config"
+_STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod", "equivalent_transformation")
+_LANE_BITS = {"w4a16": 4, "a16w4": 4, "a16w16": 16, "w16a16": 16}
+
+
+def quant_rules(data: dict[str, Any]) -> Found:
+    """Every broken rule of the two blocks."""
+    config, overrides = data.get(_QUANT, {}), data.get("layer_overrides", [])
+    for rule in (_ranges, _groups, _overrides):
+        yield from rule(config, overrides)
+    yield from _transformation(config)
+    yield from _tuning(config)
+    yield from _load(config)
+
+
+def _ranges(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+    whole = config.get("calibration", {}).get("method", "minmax")
+    blocks: list[tuple[Place, dict[str, Any]]] = [((_QUANT, "calibration"), config.get("calibration", {}))]
+    blocks += [(("layer_overrides", index, "set"), entry["set"]) for index, entry in enumerate(overrides)]
+    for place, block in blocks:
+        if "percentile" in block and block.get("method", whole) != "percentile":
+            yield (*place, "percentile"), "'percentile' without method percentile", "Add 'method: percentile'."
+
+
+def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+    """Groups of input channels: only with granularity per_group, which is of 4-bit weights."""
+    weights = config.get("weights", {})
+    whole = weights.get("granularity", "per_channel")
+    bits = weights.get("bits", _LANE_BITS.get(config.get("lane", "platform"), 8))
+    blocks: list[tuple[Place, dict[str, Any], int]] = [((_QUANT, "weights"), weights, bits)]
+    for index, entry in enumerate(overrides):
+        asked = entry["set"].get("weights")
+        blocks.append((("layer_overrides", index, "set"), entry["set"], int(asked[3:]) if asked else bits))
+    for place, block, width in blocks:
+        chosen = block.get("granularity", whole)
+        if "group_size" in block and chosen != "per_group":
+            yield (*place, "group_size"), f"'group_size' with granularity {chosen}", "Add 'granularity: per_group'."
+        if block.get("granularity") == "per_group" and width != 4:
+            hint = "Ask for 4-bit weights too (bits: 4, lane w4a16, or weights: int4), or take per_channel."
+            yield (*place, "granularity"), f"per_group with {width}-bit weights", hint
+
+
+def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+    for index, entry in enumerate(overrides):
+        if "equivalent_transformation" in entry["set"] and "equivalent_transformation" not in config:
+            place = ("layer_overrides", index, "set", "equivalent_transformation")
+            yield place, "no transformation is asked for that a layer could be kept out of", "Remove it."
+
+
+def _transformation(config: dict[str, Any]) -> Found:
+    block = config.get("equivalent_transformation")
+    names = ("cross_layer_equalization", "smoothing", "bias_absorption")
+    if block is not None and all(block.get(name, True) is False for name in names):
+        hint = "Remove the block, or one of its lines."
+        yield (_QUANT, "equivalent_transformation"), "every transformation is switched off", hint
+
+
+def _tuning(config: dict[str, Any]) -> Found:
+    block = config.get("tuning", {})
+    alone = block.get("level") == "none"
+    if alone and block.get("max_int16"):
+        yield (_QUANT, "tuning", "max_int16"), "'max_int16' with level none", "Only a level lifts activations to int16."
+    if block.get("judge") is False and "held_out" in block:
+        hint = "Nothing is held out where nothing is judged: remove one of the two."
+        yield (_QUANT, "tuning", "held_out"), "'held_out' with 'judge: false'", hint
+    if alone and not any(config.get(name) for name in _STEPS):
+        for name in ("judge", "held_out"):
+            if name in block:
+                hint = "Remove it, or ask for a step (hessian, search_weight_scale, ...)."
+                yield (_QUANT, "tuning", name), f"{name!r} with level none and no step asked for", hint
+
+
+def _load(config: dict[str, Any]) -> Found:
+    block = config.get("load", {})
+    place: Place = (_QUANT, "load")
+    if "samples" in block and config.get("save_sample"):
+        hint = "It would save the file that it loads: remove one of the two."
+        yield (_QUANT, "save_sample"), "'save_sample' with loaded samples", hint
+    if "scales" not in block:
+        if "missing" in block:
+            yield (*place, "missing"), "'missing' without loaded scales", "Add 'scales: FILE', or remove it."
+        return
+    if config.get("tuning", {}).get("level", "default") != "none":
+        hint = "Add 'tuning: {level: none}' to quant_config."
+        yield (*place, "scales"), "tuning would move the loaded scales", hint
+    if block.get("missing", "refuse") == "refuse":
+        for name in config.get("calibration", {}):
+            hint = "Remove it, or say 'missing: calibrate' for tensors that the file does not name."
+            yield (_QUANT, "calibration", name), f"{name!r} with loaded scales, which leave nothing to calibrate", hint

@@ -1,0 +1,63 @@
+"""Recipe room: what the format names and no stage carries out yet, refused by name. Plain data in, refusals out.
+
+An entry leaves this table together with the commit that makes a stage read it; a key is never accepted and ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from npubake.document.tree import Path as Place
+
+_METHODS = ("entropy", "mse", "mean_minmax")
+# Place (``*``: any name or position) -> the values that are refused there; () for all of them.
+UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
+    ("quant_config", "lane"): ("a16w16", "w16a16", "w4a16", "a16w4"),
+    ("quant_config", "calibration", "method"): _METHODS,
+    ("quant_config", "weights", "bits"): (),
+    ("quant_config", "weights", "granularity"): ("per_group",),
+    ("quant_config", "weights", "symmetric"): (False,),
+    ("quant_config", "equivalent_transformation"): (),
+    ("quant_config", "search_weight_scale"): (),
+    ("quant_config", "hessian"): (),
+    ("quant_config", "bias_correction"): (),
+    ("quant_config", "mod"): (),
+    ("quant_config", "tuning"): (),
+    ("quant_config", "save_sample"): (True,),
+    ("quant_config", "load"): (),
+    ("layer_overrides", "*", "set", "weights"): (),
+    ("layer_overrides", "*", "set", "granularity"): ("per_group",),
+    ("layer_overrides", "*", "set", "group_size"): (),
+    ("layer_overrides", "*", "set", "method"): _METHODS,
+    ("layer_overrides", "*", "set", "equivalent_transformation"): (),
+    ("layer_overrides", "*", "set", "search_weight_scale"): (),
+    ("layer_overrides", "*", "set", "hessian"): (),
+    ("layer_overrides", "*", "set", "bias_correction"): (),
+    ("layer_overrides", "*", "set", "mod"): (),
+    ("runtime_options",): (),
+}
+
+
+def unserved(data: dict[str, Any]) -> Iterator[tuple[Place, str, str]]:
+    """Whatever of the table a recipe asks for."""
+    for pattern, values in UNSERVED.items():
+        for place, value in _found(data, pattern):
+            if not values or value in values:
+                word = f"{place[-1]!r}" if not values else f"{place[-1]} {value}"
+                yield place, f"{word} cannot be built by this version", "Remove it."
+
+
+def _found(data: Any, pattern: tuple[str, ...], place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Every place of ``data`` that fits ``pattern``, with its value."""
+    if not pattern:
+        yield place, data
+        return
+    step, rest = pattern[0], pattern[1:]
+    if isinstance(data, dict):
+        names = [name for name in data if step in ("*", name)]
+        children = [(name, data[name]) for name in names]
+    else:
+        children = list(enumerate(data)) if isinstance(data, list) and step == "*" else []
+    for name, child in children:
+        yield from _found(child, rest, (*place, name))
