@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from npubake.graph.summary import GraphSummary
-from npubake.quant.ranges import Range
-from npubake.quant.sharing import mixed_concats, sharing_classes
+from npubake.quant.sharing import sharing_classes
 from tests.quant.graphs import chain, parsed
 
 ALL = frozenset(["conv_a", "conv_b", "pool", "cat", "flat"])
@@ -45,18 +43,3 @@ def test_a_concat_of_a_constant_is_a_source_itself() -> None:
     _, summary = parsed(text, {"token": np.array([[9, -9]], np.float32)})
     classes = sharing_classes(summary, frozenset(group.name for group in summary.groups))
     assert set(classes.sources[classes.of["y"]]) == {"r", "y"}
-
-
-def test_boxes_beside_scores_are_named() -> None:
-    spans = {name: Range(low=0, high=1) for name in "xabcdp"} | {"p": Range(low=0, high=600.0)}
-    (mixed,) = mixed_concats(branches(), ALL, spans)
-    assert mixed.group == "cat"
-    assert mixed.ratio == pytest.approx(600)
-    assert mixed.absmax == {"p": 600.0, "b": 1.0}
-
-
-def test_similar_or_dead_inputs_are_not() -> None:
-    spans = {name: Range(low=0, high=1) for name in "xabcdp"}
-    assert not mixed_concats(branches(), ALL, spans | {"p": Range(low=-16, high=0)})
-    assert not mixed_concats(branches(), ALL, spans | {"p": Range(low=0, high=0)})
-    assert not mixed_concats(branches(), ALL - {"cat"}, spans | {"p": Range(low=0, high=600)})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, RecipeError
 from npubake.graph.bit_policy import override_paths
 from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import is_integer
+from npubake.quant.mixed_concats import KEPT_APART, mixed_concats
 from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
@@ -17,7 +18,6 @@ from npubake.quant.ranges import FLOAT16_MAX, Range
 from npubake.quant.record import CalibrationRecord, Override
 from npubake.quant.request import Request
 from npubake.quant.scales import WeightedEdge, settle_ranges
-from npubake.quant.sharing import mixed_concats
 from npubake.quant.tensor_ranges import barely_used, class_ranges, tensor_ranges, tensor_thresholds, wide_ranges
 from npubake.quant.weight_scales import WeightedFacts, weight_parameters
 from npubake.quant.weights import ChannelWeights, Granularity, channel_weights
@@ -59,7 +59,14 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     _check_inputs(summary, request)
     thresholds = tensor_thresholds(summary, request, matched)
     ranges = tensor_ranges(summary, subject.statistics, thresholds, request.input_ranges)
-    precisions = decide_precisions(summary, request.lane, _asked(request, matched), _beyond_float16(subject, ranges))
+    mixed = mixed_concats(summary, ranges)
+    precisions = decide_precisions(
+        summary,
+        request.lane,
+        _asked(request, matched),
+        _beyond_float16(subject, ranges),
+        [entry.group for entry in mixed],
+    )
     ranges = {**ranges, **wide_ranges(summary, subject.statistics, request.input_ranges, precisions)}
     weighted = _weighted(subject, precisions, _granularities(summary, request, matched))
     classes = class_ranges(summary, precisions, ranges, thresholds)
@@ -80,7 +87,12 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         dead_tensors=tuple(name for name in tensors if ranges[name].dead),
         cut_ranges=tuple(name for name in tensors if classes[precisions.classes.of[name]].cut),
         float16_overflow=precisions.overflow,
-        mixed_concats=tuple(mixed_concats(summary, _integer_groups(precisions), ranges)),
+        mixed_concats=tuple(
+            replace(entry, precision=decided.precision)
+            for entry in mixed
+            for decided in [precisions.groups[entry.group]]
+            if decided.precision == "int8" or decided.why.startswith(KEPT_APART)
+        ),
         barely_used={
             name: largest
             for name, largest in barely_used(summary, subject.statistics, request.input_ranges).items()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.lanes import Decision, float_tensors, is_integer
+from npubake.quant.mixed_concats import computed_with
 from npubake.quant.parameters import IntegerType, Precision
 from npubake.quant.sharing import SHARING_KINDS
 
@@ -90,10 +91,7 @@ def narrowed(
     to integers although no integer group computes with them.
     """
     integer = [group for group in summary.groups if is_integer(decisions[group.name].precision)]
-    needed = {name for group in integer if group.kind not in SHARING_KINDS for name in group.inputs}
-    for group in reversed(integer):  # topological order: behind a movement that is needed, its inputs are
-        if group.kind in SHARING_KINDS and needed.intersection(group.outputs):
-            needed.update(group.inputs)
+    needed = computed_with(summary, decisions)
     return tuple(
         Narrowed(path=decisions[maker.name].why, group=maker.name, tensor=name, reader=reader.name, dtype=dtypes[name])
         for maker in summary.groups

@@ -1,9 +1,10 @@
 """quant: what every group computes in and which integer type every tensor takes. Names in, names out; no onnx.
 
 Order of decisions: the lane; the layer overrides, the later one wins; float16 groups that touch a tensor beyond
-float16's range go to int16; movements behind groups in float follow them (quant/following.py); inner tensors of fused
-functions are int16 (quant/fusing.py); tensors take the widest type asked of them, by a group's precision or for what it
-makes alone; classes that share a scale take their widest.
+float16's range go to int16; concats of boxes beside scores are kept apart (quant/mixed_concats.py); movements behind
+groups in float follow them (quant/following.py); inner tensors of fused functions are int16 (quant/fusing.py); tensors
+take the widest type asked of them, by a group's precision or for what it makes alone; classes that share a scale take
+their widest.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from npubake.quant.lanes import (
     is_integer,
     lane_decision,
 )
+from npubake.quant.mixed_concats import keep_apart
 from npubake.quant.parameters import GroupParameters, IntegerType, OutputPrecision, Precision
 from npubake.quant.sharing import SHARING_KINDS, SharingClasses, sharing_classes
 
@@ -64,9 +66,16 @@ class Precisions:
 
 
 def decide_precisions(
-    summary: GraphSummary, lane: Lane, asked: Sequence[Asked], beyond_float16: frozenset[str]
+    summary: GraphSummary,
+    lane: Lane,
+    asked: Sequence[Asked],
+    beyond_float16: frozenset[str],
+    mixed: Sequence[str] = (),
 ) -> Precisions:
-    """Apply the lane, the overrides in order, and what follows from them. beyond_float16: tensors above 65504."""
+    """Apply the lane, the overrides in order, and what follows from them.
+
+    beyond_float16: tensors above 65504; mixed: concats of large beside small values.
+    """
     operators = {node.name: node.op_type for node in summary.nodes}
     decisions = {
         group.name: lane_decision(summary, group, frozenset(operators[node] for node in group.nodes), lane)
@@ -75,6 +84,7 @@ def decide_precisions(
     declined = _override(summary, decisions, asked)
     overflow = _leave_float16(summary, decisions, beyond_float16)
     named = frozenset(name for entry in asked if entry.precision is not None for name in entry.groups)
+    keep_apart(summary, decisions, lane, mixed, named)
     follow_makers(summary, decisions, named, beyond_float16)
     integer = frozenset(name for name, decision in decisions.items() if is_integer(decision.precision))
     classes = sharing_classes(summary, integer)

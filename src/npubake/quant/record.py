@@ -9,9 +9,9 @@ from typing import Any
 
 from npubake.graph.summary import GraphSummary, Provenance
 from npubake.quant.following import Narrowed
+from npubake.quant.mixed_concats import MixedConcat
 from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.scales import RaisedScale
-from npubake.quant.sharing import MixedConcat
 from npubake.quant.weight_scales import WeightedFacts
 
 
@@ -80,7 +80,7 @@ def record_json(
 def warnings(record: CalibrationRecord) -> list[str]:
     """One sentence for each thing that a person should look at."""
     found = [
-        f"{mixed.group}: inputs of one scale differ {mixed.ratio:.0f} times in size; the small ones keep few levels"
+        f"{mixed.group}: inputs differ {mixed.ratio:.0f} times in size; {_apart(mixed)}"
         for mixed in record.mixed_concats
     ]
     found += [f"{name}: dead, nothing but zero was seen; its range is taken as 0..1" for name in record.dead_tensors]
@@ -108,3 +108,12 @@ def warnings(record: CalibrationRecord) -> list[str]:
         if override.declined
     ]
     return found
+
+
+def _apart(mixed: MixedConcat) -> str:
+    """What became of a concat of large beside small."""
+    if mixed.precision == "int8":
+        return "in one scale of 8 bits the small ones keep few levels"
+    if mixed.precision == "int16":
+        return "they share a scale of 16 bits"
+    return f"they are joined in {mixed.precision}, so that each keeps its own scale"

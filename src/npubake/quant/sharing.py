@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import float_tensors
-from npubake.quant.ranges import Range
 
 SHARING_KINDS = ("movement", "concat")
-MIXED_RATIO = 16.0  # an input 16 times smaller than another keeps 4 of its 8 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +24,6 @@ class SharingClasses:
     of: Mapping[str, str]
     members: Mapping[str, tuple[str, ...]]
     sources: Mapping[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixedConcat:
-    """A concat whose inputs differ so much that the small ones drown. absmax: by input; ratio: largest to least."""
-
-    group: str
-    ratio: float
-    absmax: Mapping[str, float]
 
 
 def sharing_classes(summary: GraphSummary, integer_groups: frozenset[str]) -> SharingClasses:
@@ -61,25 +50,6 @@ def sharing_classes(summary: GraphSummary, integer_groups: frozenset[str]) -> Sh
         members=named,
         sources={first: tuple(name for name in names if name not in moved) for first, names in named.items()},
     )
-
-
-def mixed_concats(
-    summary: GraphSummary, integer_groups: frozenset[str], ranges: Mapping[str, Range]
-) -> list[MixedConcat]:
-    """Integer concats whose inputs' magnitudes differ by more than 16 times; dead inputs do not count."""
-    return [
-        mixed
-        for group in summary.groups
-        if group.kind == "concat" and group.name in integer_groups
-        for mixed in [_mixed(group, ranges)]
-        if mixed.ratio > MIXED_RATIO
-    ]
-
-
-def _mixed(group: FusionGroup, ranges: Mapping[str, Range]) -> MixedConcat:
-    absmax = {name: ranges[name].absmax for name in group.inputs if not ranges[name].dead}
-    ratio = max(absmax.values()) / min(absmax.values()) if absmax else 1.0
-    return MixedConcat(group=group.name, ratio=ratio, absmax=absmax)
 
 
 def _root(parent: dict[str, str], name: str) -> str:
