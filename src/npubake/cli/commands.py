@@ -80,10 +80,15 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from npubake.build import assess
     from npubake.cli.text import plan_text
 
-    if arguments.graph and arguments.json:
+    if arguments.graph and (arguments.json or arguments.layers):
         hint = "Ask for one of the two; the JSON lists each task with its id."
-        raise UsageError(Fault(what="--graph prints a picture's source, --json an object", where="--graph", hint=hint))
+        what = "--graph prints a picture's source, not an object or a table"
+        raise UsageError(Fault(what=what, where="--graph", hint=hint))
+    if arguments.match and not arguments.layers:
+        raise UsageError(Fault(what="--match chooses among layers", where="--match", hint="Add --layers."))
     prepared, probes = assess(root.find(arguments.directory), request_of(arguments))
+    if arguments.layers:
+        return _show_layers(prepared, probes, arguments)
     code = WORK_TO_DO if arguments.check and any(probe.outcome != "reuse" for probe in probes) else 0
     if arguments.graph:
         from npubake.pipeline.graph import to_dot, to_mermaid
@@ -118,6 +123,18 @@ def run_plan(arguments: argparse.Namespace) -> int:
         for warning in prepared.warnings:
             print(f"warning: {warning}", file=sys.stderr)
     return code
+
+
+def _show_layers(prepared: Prepared, probes: Sequence[Probe], arguments: argparse.Namespace) -> int:
+    """``npubake plan --layers``."""
+    from npubake.cli.layers import layers_of, layers_text
+
+    found = layers_of(prepared, probes, arguments.match or "*")
+    if arguments.json:
+        _print_json({"layers": found})
+    else:
+        print(layers_text(found))
+    return 0
 
 
 def run_explain(arguments: argparse.Namespace) -> int:

@@ -120,6 +120,10 @@ def _asking(commands: Any) -> None:
     _targets(plan)
     plan.add_argument("--check", action="store_true", help="exit with 3 if anything would run")
     plan.add_argument("--until", type=_word, metavar="STAGE", help="only what this stage needs")
+    plan.add_argument("--layers", action="store_true", help="instead what each layer is set to, and who decided")
+    plan.add_argument(
+        "--match", type=_word, metavar="PATTERN", help="of --layers those whose name, kind, role or operator type fits"
+    )
     plan.add_argument("--graph", choices=("mermaid", "dot"), help="print the plan as a picture's source instead")
     explain = _command(commands, "explain", "show why tasks would run: each field's old and new value")
     _targets(explain)

@@ -13,10 +13,10 @@ from npubake.quant.lanes import is_integer
 from npubake.quant.mixed_concats import KEPT_APART, mixed_concats
 from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
-from npubake.quant.precisions import Asked, Precisions, decide_precisions
+from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.ranges import FLOAT16_MAX, Range
 from npubake.quant.record import CalibrationRecord, Override
-from npubake.quant.request import Request
+from npubake.quant.request import Request, asked
 from npubake.quant.scales import WeightedEdge, settle_ranges
 from npubake.quant.tensor_ranges import barely_used, class_ranges, tensor_ranges, tensor_thresholds, wide_ranges
 from npubake.quant.weight_scales import WeightedFacts, weight_parameters
@@ -63,7 +63,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     precisions = decide_precisions(
         summary,
         request.lane,
-        _asked(request, matched),
+        asked(request, matched),
         _beyond_float16(subject, ranges),
         [entry.group for entry in mixed],
     )
@@ -116,19 +116,6 @@ def _check_inputs(summary: GraphSummary, request: Request) -> None:
     ]
     if faults:
         raise RecipeError(*faults)
-
-
-def _asked(request: Request, matched: Sequence[tuple[str, ...]]) -> list[Asked]:
-    return [
-        Asked(
-            path=path,
-            groups=groups,
-            precision=settings.activation,
-            output=settings.output,
-            fuse=settings.fuse,
-        )
-        for path, settings, groups in zip(override_paths(request.overrides), request.settings, matched, strict=True)
-    ]
 
 
 def _overrides(request: Request, matched: Sequence[tuple[str, ...]], precisions: Precisions) -> tuple[Override, ...]:

@@ -11,6 +11,7 @@ from npubake.errors import BuildError, Fault, RecipeError
 from npubake.graph.bit_policy import override_paths, with_bit_policy
 from npubake.quant.lanes import Lane, parse_lane
 from npubake.quant.parameters import OutputPrecision, Precision
+from npubake.quant.precisions import Asked
 from npubake.quant.ranges import Range
 from npubake.quant.thresholds import METHODS, MethodName, Threshold
 from npubake.quant.weights import Granularity
@@ -115,6 +116,20 @@ def parse_request(params: Mapping[str, Any]) -> Request:
         settings=tuple(Settings(**entry.get("set", {})) for entry in overrides),
         input_ranges=ranges,
     )
+
+
+def asked(request: Request, matched: Sequence[tuple[str, ...]]) -> list[Asked]:
+    """What each override asks of the groups that it matched. matched: names of groups, one entry an override."""
+    return [
+        Asked(
+            path=path,
+            groups=groups,
+            precision=settings.activation,
+            output=settings.output,
+            fuse=settings.fuse,
+        )
+        for path, settings, groups in zip(override_paths(request.overrides), request.settings, matched, strict=True)
+    ]
 
 
 def _known_method(name: str) -> MethodName:

@@ -1,0 +1,36 @@
+"""``npubake plan --layers``: what each layer is set to, and who decided."""
+
+from __future__ import annotations
+
+from tests.e2e.workspace import Workspace
+
+
+def test_layers_name_the_line_that_decided(built: Workspace) -> None:
+    recipe = built.root / "recipes" / "small.yaml"
+    line = 1 + recipe.read_text().splitlines().index("  - match: {op_types: [GlobalAveragePool]}")
+    asked = built.run("plan", "small", "--layers", "--match", "GlobalAveragePool", "--json")
+    (layer,) = asked.json["layers"]["small"]
+    activation = layer["settings"]["activation"]
+    assert activation == {"value": "int16", "decided_by": f"layer_overrides[0] (recipes/small.yaml:{line})"}
+    table = built.run("plan", "small", "--layers").out
+    assert f"layer_overrides[0] (recipes/small.yaml:{line})" in table
+    assert "lane a8w8 of platform generic" in table
+
+
+def test_layers_follow_the_recipe_and_run_nothing(built: Workspace) -> None:
+    built.edit("set: {activation: int16}", "set: {activation: float32}")
+    (layer,) = built.run("plan", "--layers", "--match", "average", "--json").json["layers"]["small"]
+    assert layer["settings"]["activation"]["value"] == "float32"
+    built.edit("op_types: [GlobalAveragePool]", "op_types: [GlobalAveragePol]")
+    refused = built.run("plan", "--layers")
+    assert (refused.code, "'GlobalAveragePool'" in refused.err, "small.yaml:" in refused.err) == (2, True, True)
+
+
+def test_layers_that_cannot_be_shown_are_refused(built: Workspace) -> None:
+    for words in (["--layers", "--match", "nothing"], ["--match", "x"], ["--layers", "--graph", "dot"]):
+        assert built.run("plan", "small", *words).code == 2, words
+
+
+def test_a_graph_that_is_not_made_yet_is_asked_for(fresh: Workspace) -> None:
+    refused = fresh.run("plan", "--layers")
+    assert (refused.code, "npubake build small --until optimize" in refused.err) == (2, True)

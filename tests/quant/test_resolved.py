@@ -1,0 +1,94 @@
+"""quant: what lane, policy and overrides come to for each layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npubake.errors import RecipeError
+from npubake.quant.resolved import Setting, resolved_layers
+from tests.graph.summaries import summary
+
+
+def settings(params: dict[str, Any]) -> dict[str, dict[str, Setting]]:
+    return {layer.group: dict(layer.settings) for layer in resolved_layers(summary(), {"lane": "a8w8", **params})}
+
+
+def override(name: str, **change: Any) -> dict[str, Any]:
+    return {"match": {"names": [name]}, "set": change}
+
+
+def test_the_lane_decides_where_nothing_else_does() -> None:
+    layers = resolved_layers(summary(), {"lane": "a8w8"})
+    assert [layer.group for layer in layers] == [group.name for group in summary().groups]
+    stem = layers[0]
+    assert (stem.op_types, "first_layer" in stem.roles) == (("Conv", "Relu"), True)
+    assert stem.settings["activation"] == Setting(value="int8", why="lane a8w8")
+    assert stem.settings["output"].value == "uint8"
+    assert stem.settings["weights"] == Setting(value="int8", why="lane a8w8")
+    assert stem.settings["granularity"] == Setting(value="per_channel", why="default")
+    assert stem.settings["method"] == Setting(value="minmax", why="default")
+    assert "percentile" not in stem.settings
+    lstm = next(layer for layer in layers if layer.kind == "float")
+    assert lstm.settings.keys() & {"weights", "granularity", "hessian"} == set()
+    assert "no integer kernel" in lstm.settings["activation"].why
+
+
+def test_the_later_of_policy_and_overrides_decides_and_is_named() -> None:
+    params = {
+        "bits": {"op_types": {"Conv": "int16"}, "roles": {"first_layer": "float32"}},
+        "calibration": {"method": "percentile", "percentile": 0.999},
+        "layer_overrides": [
+            override("/*/Conv", activation="int8", granularity="per_tensor"),
+            override("/head/Conv", activation="int16", percentile=0.99),
+        ],
+    }
+    found = settings(params)
+    assert found["/stem/Conv"]["activation"] == Setting(value="int8", why="layer_overrides[0]")
+    assert found["/head/Conv"]["activation"] == Setting(value="int16", why="layer_overrides[1]")
+    assert found["/head/Conv"]["granularity"] == Setting(value="per_tensor", why="layer_overrides[0]")
+    assert found["/stem/Conv"]["percentile"] == Setting(value=0.999, why="quant_config.calibration")
+    del params["layer_overrides"]
+    found = settings(params)
+    assert found["/stem/Conv"]["activation"] == Setting(value="float32", why="quant_config.bits.roles.first_layer")
+    assert found["/head/Conv"]["activation"] == Setting(value="int16", why="quant_config.bits.op_types.Conv")
+
+
+def test_ranges_that_mathematics_knows_are_said_to_be_so() -> None:
+    assert settings({})["/head/Softmax"]["method"].value == "fixed range"
+
+
+def test_the_whole_configuration_of_weights_is_named() -> None:
+    weights = {"bits": 4, "granularity": "per_tensor"}
+    found = settings({"weights": weights, "layer_overrides": [override("/head/Conv", weights="int16")]})
+    assert found["/stem/Conv"]["weights"] == Setting(value="int4", why="quant_config.weights")
+    assert found["/stem/Conv"]["granularity"] == Setting(value="per_tensor", why="quant_config.weights")
+    assert found["/head/Conv"]["weights"] == Setting(value="int16", why="layer_overrides[0]")
+
+
+def test_steps_are_asked_for_forbidden_or_left_to_the_level() -> None:
+    params = {
+        "tuning": {"level": "none"},
+        "hessian": {},
+        "search_weight_scale": False,
+        "bias_correction": "analytic",
+        "mod": {"layers": ["/head/*"]},
+        "equivalent_transformation": {},
+        "layer_overrides": [override("/head/Conv", hessian=False, equivalent_transformation=False)],
+    }
+    found = settings(params)
+    stem, head = found["/stem/Conv"], found["/head/Conv"]
+    assert (stem["hessian"].value, head["hessian"].value) == (True, False)
+    assert head["hessian"].why == "layer_overrides[0]"
+    assert (stem["search_weight_scale"].value, stem["bias_correction"].value) == (False, "analytic")
+    assert (stem["mod"].value, head["mod"].value) == (False, True)
+    assert (stem["equivalent_transformation"].value, head["equivalent_transformation"].value) == (True, False)
+    assert settings({})["/stem/Conv"]["hessian"] == Setting(value="level default", why="default")
+    assert "hessian" not in settings({"tuning": {"level": "none"}})["/stem/Conv"]
+
+
+def test_a_selector_that_selects_nothing_is_refused() -> None:
+    for params in ({"layer_overrides": [override("/nothing", activation="int8")]}, {"mod": {"layers": ["/nothing"]}}):
+        with pytest.raises(RecipeError):
+            settings(params)
