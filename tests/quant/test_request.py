@@ -84,7 +84,7 @@ def test_settings_change_only_what_they_name() -> None:
     ("params", "path"),
     [
         ({"lane": "a9w9"}, "$.lane"),
-        ({"lane": "a8w8", "calibration": {"method": "entropy"}}, "$.calibration.method"),
+        ({"lane": "a8w8", "calibration": {"method": "hydra"}}, "$.calibration.method"),
         ({"lane": "a8w8", "calibration": {"percentile": 99.9}}, "$.calibration.percentile"),
         ({"lane": "a8w8", "calibration": {"percentile": True}}, "$.calibration.percentile"),
         ({"lane": "a8w8", "calibration": {"asymmetric": "no"}}, "$.calibration.asymmetric"),
