@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from npubake.graph.execution import random_feeds, run_model
 from npubake.graph.importing import import_model
 from npubake.graph.opset import IR_VERSION, OPSET
 from npubake.graph.optimizing import optimize_model
+from npubake.graph.outlining import FLOAT_DOMAIN
 from tests.graph.writing import Array, constants_of, integers, normal, operators, parse, scalar
 
 IMAGE = "float[1,3,8,8] x => float[1,4,8,8] y"
@@ -38,7 +40,7 @@ def _faults(model: onnx.ModelProto, shapes: dict[str, Sequence[int] | None] | No
     return caught.value.faults
 
 
-def _notes(model: onnx.ModelProto) -> dict[str, object]:
+def _notes(model: onnx.ModelProto) -> dict[str, Any]:
     (entry,) = (entry for entry in model.metadata_props if entry.key == "npubake.import")
     return dict(json.loads(entry.value))
 
@@ -227,10 +229,16 @@ def test_a_condition_that_is_known_is_taken(condition: str, taken: bool) -> None
     assert "If" not in operators(model)
 
 
-def test_a_condition_that_is_computed_is_refused() -> None:
-    (fault,) = _faults(_if("k = Not(c)", {"two": scalar(2)}))
-    assert fault.where == "If_y"
-    assert "3 nodes" in fault.what
+@pytest.mark.parametrize("condition", [True, False])
+def test_a_condition_that_is_computed_stays_in_float_as_a_call(condition: bool) -> None:
+    model = _import(_if("k = Not(c)", {"two": scalar(2)}))
+    call = next(node for node in model.graph.node if node.name == "If_y")
+    assert (call.domain, call.op_type, sorted(call.input)) == (FLOAT_DOMAIN, "If", ["k", "x"])
+    (outlined,) = _notes(model)["outlined"]
+    assert (outlined["node"], len(outlined["inner"])) == ("If_y", 3)
+    values = normal(1, 3, 8, 8)
+    answer = run_model(model, {"x": values, "c": np.array(condition)})["y"]
+    np.testing.assert_array_equal(answer, -values if condition else np.maximum(values, 0) * 2)
 
 
 def test_every_fault_at_once_with_node_and_hint() -> None:
@@ -240,8 +248,8 @@ def test_every_fault_at_once_with_node_and_hint() -> None:
     source = parse(
         'float[1,3,"h",8] x, string[2] s => float[1,4,8,8] y',
         BODY + " n = NonZero(y) z = FusedThing(y) r = RandomNormalLike(y) q = SequenceConstruct(y)"
-        " m = BatchNormalization<training_mode=1>(y, b, b, b, b) d = DequantizeLinear(i, one)",
-        {**weights, "i": np.array([1], np.int8), "one": scalar(1)},
+        " m = BatchNormalization<training_mode=1>(y, b, b, b, b) d = ConvInteger(i, i)",
+        {**weights, "i": np.ones((1, 1, 1, 1), np.int8)},
     )
     extra = helper.make_node("Gelu", ["y"], ["g"], name="vendor", domain="com.vendor")
     source.graph.node.append(extra)
@@ -251,7 +259,7 @@ def test_every_fault_at_once_with_node_and_hint() -> None:
     assert all(fault.hint and fault.where for fault in faults)
     where = {fault.where for fault in faults}
     assert where >= {"x", "s", "w", "b2", "NonZero_n", "FusedThing_z", "RandomNormalLike_r", "SequenceConstruct_q",
-                     "BatchNormalization_m", "DequantizeLinear_d", "vendor", "twice"}  # fmt: skip
+                     "BatchNormalization_m", "ConvInteger_d", "vendor", "twice"}  # fmt: skip
     assert len(faults) == 13  # the node that makes a tensor twice also reads one that nothing makes
 
 

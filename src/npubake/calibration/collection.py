@@ -176,7 +176,7 @@ class _Collector:
         """(fault, stored form, geometry) of one input's value."""
         if slot.preset is None:
             fault = check_prepared(value, slot.form, where=where, name=slot.name)
-            return fault, value if fault else value.reshape(slot.form.shape), None
+            return fault, value if fault else value.reshape(slot.form.shape).astype(slot.form.dtype, copy=False), None
         fault = check_pixels(value, slot.preset.channels, where=where, name=slot.name)
         if fault is not None:
             return fault, value, None

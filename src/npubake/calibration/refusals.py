@@ -79,8 +79,10 @@ def check_pixels(value: NDArray[Any], channels: int, *, where: str, name: str) -
 
 
 def check_prepared(value: NDArray[Any], form: InputForm, *, where: str, name: str) -> Fault | None:
-    """A prepared tensor: the model input's dtype and shape (a batch of one may be left out), finite."""
-    if value.dtype.name != form.dtype:
+    """A prepared tensor: the model input's dtype and shape (a batch of one may be left out), finite. float16 stands for
+    float32: each of its values is one, and a model in half precision was brought to float32.
+    """
+    if value.dtype.name != form.dtype and (value.dtype.name, form.dtype) != ("float16", "float32"):
         hint = f"store it as {form.dtype}: array.astype(np.{form.dtype})"
         if value.dtype == np.uint8 and form.dtype == "float32":
             hint = "apply the scaling and normalisation of the training first, or choose a preset that takes images"

@@ -71,9 +71,7 @@ def lower_model(
         raise StageError(*dict.fromkeys(faults))
     for name in summary.outputs:
         _finish_output(lowering, name)
-    lowered = lowering.writer.model(
-        model.graph.name or "model", _values(model, summary.inputs), _values(model, summary.outputs)
-    )
+    lowered = lowering.writer.model(model, _values(model, summary.inputs), _values(model, summary.outputs))
     return Lowered(
         model=lowered,
         certificates=tuple(lowering.certificates),

@@ -10,8 +10,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from npubake.graph.editing import infer_shapes
 from npubake.graph.naming import fresh_name
-from npubake.graph.opset import IR_VERSION, OPSET
+from npubake.graph.opset import IR_VERSION, OPSET, STANDARD_DOMAINS
 from npubake.graph.ordering import needed_nodes, sort_nodes
 
 Array = NDArray[Any]
@@ -78,16 +79,27 @@ class ModelWriter:
         self.nodes.append(copy)
 
     def model(
-        self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]
+        self, origin: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]
     ) -> onnx.ModelProto:
-        """The finished model: topological order, unused constants left out, checked, shapes inferred."""
+        """The finished model: topological order, unused constants left out, checked, shapes inferred. origin: the model
+        that it was made from, whose name, functions and foreign domains it keeps.
+        """
         nodes = sort_nodes(needed_nodes(self.nodes, [value.name for value in outputs]))
         read = {tensor for node in nodes for tensor in node.input} | {value.name for value in outputs}
         graph = helper.make_graph(
-            nodes, name, list(inputs), list(outputs), [c for key, c in self._constants.items() if key in read]
+            nodes,
+            origin.graph.name or "model",
+            list(inputs),
+            list(outputs),
+            [c for key, c in self._constants.items() if key in read],
         )
+        foreign = [entry for entry in origin.opset_import if entry.domain not in STANDARD_DOMAINS]
         model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="npubake"
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET), *foreign],
+            functions=list(origin.functions),
+            ir_version=IR_VERSION,
+            producer_name="npubake",
         )
         onnx.checker.check_model(model, full_check=True)
-        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        return infer_shapes(model)

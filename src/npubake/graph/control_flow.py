@@ -1,8 +1,8 @@
 """Room ``graph``: If nodes whose condition is known beforehand. The branch taken replaces the node, in place.
 
 If(c){A}{B} = A where c is constantly true. The condition may be computed from constants and from static sizes. Names
-inside the branch that are in use outside get new ones. Other sub-graphs (computed conditions, Loop, Scan) stay, and are
-refused by the survey.
+inside the branch that are in use outside get new ones. Other sub-graphs (computed conditions, Loop, Scan) stay, for
+``outlining``.
 """
 
 from __future__ import annotations

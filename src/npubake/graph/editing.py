@@ -1,12 +1,13 @@
 """Room ``graph``: a model being edited. A ``ModelProto`` enters (and is never touched), another leaves.
 
 Passes work on a ``GraphEditor`` only. It answers who makes and who reads a tensor, gives out names that collide with
-nothing, and puts nodes in topological order at the end. Sub-graphs are not visited: ``import`` refuses them.
+nothing, and puts nodes in topological order at the end. No node holds a graph: ``import`` makes calls of those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from npubake.graph.summary import Provenance
 
 Array = NDArray[Any]
 
+STATED_FACTS = "npubake.outputs"  # beside a node of a foreign domain: JSON, [element type, sizes...] of each output
 _LARGE = 4096  # bytes; shape arithmetic never needs constants of this size
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 
@@ -70,6 +72,13 @@ class GraphEditor:
             value.flags.writeable = False
             self._values[tensor] = value
         return self._values[tensor]
+
+    def needed_constant(self, tensor: str) -> Array:
+        """The value of an initialiser. Raises ValueError for anything else: the caller has asked before."""
+        value = self.constant(tensor)
+        if value is None:
+            raise ValueError(f"{tensor}: no constant")
+        return value
 
     def scalar(self, tensor: str) -> float | None:
         """The value of a constant with exactly one element, or None."""
@@ -207,6 +216,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
             skeleton.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
         else:
             skeleton.graph.initializer.append(tensor)
+    skeleton.graph.value_info.extend(_stated_facts(model.graph))
     inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
     facts = {value.name: value for value in inferred.graph.value_info}
     made = [name for node in model.graph.node for name in node.output if name in facts]
@@ -215,6 +225,17 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     del model.graph.output[:]
     model.graph.output.extend(inferred.graph.output)
     return model
+
+
+def _stated_facts(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """What stands beside nodes that the inference does not know."""
+    outputs = {value.name for value in graph.output}
+    for node in graph.node:
+        for entry in node.metadata_props:
+            if entry.key == STATED_FACTS:
+                for name, fact in zip(node.output, json.loads(entry.value), strict=True):
+                    if name and name not in outputs:
+                        yield helper.make_tensor_value_info(name, fact[0], fact[1:])
 
 
 def without_graph_body(model: onnx.ModelProto) -> onnx.ModelProto:

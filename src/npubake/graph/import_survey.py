@@ -10,21 +10,21 @@ from onnx import TensorProto, numpy_helper
 
 from npubake.errors import Fault
 from npubake.graph.editing import attribute
+from npubake.graph.foreign import runtime_knows
+from npubake.graph.nesting import every_graph, inner_graphs, inner_nodes
 from npubake.graph.opset import OPSET, STANDARD_DOMAINS, opset_of
 
-_HALF_DONE = "give the float model; npubake quantises it itself"
+_HALF_DONE = "give the float model, or one in QDQ form (QuantizeLinear and DequantizeLinear around float operators)"
 _CUT = "cut the model before this node and do the rest in the application"
 _DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 _QUANTISED = (
-    "QuantizeLinear",
-    "DequantizeLinear",
     "DynamicQuantizeLinear",
     "QLinearConv",
     "QLinearMatMul",
     "ConvInteger",
     "MatMulInteger",
-)
+)  # QuantizeLinear and DequantizeLinear: ``dequantising``
 _INFINITE_IS_FINE = (
     "Add",
     "CastLike",
@@ -47,8 +47,9 @@ _INFINITE_IS_FINE = (
 
 
 def survey(model: onnx.ModelProto) -> list[Fault]:
-    """Everything in ``model`` that npubake does not serve, in the model's order."""
-    return [*_values(model.graph), *_constants(model.graph), *_names(model.graph), *_nodes(model)]
+    """Everything in ``model`` that npubake does not serve, in the model's order; graphs inside nodes too."""
+    constants = [fault for graph in every_graph(model.graph) for fault in _constants(graph)]
+    return [*_values(model.graph), *constants, *_names(model.graph, frozenset()), *_nodes(model)]
 
 
 def _values(graph: onnx.GraphProto) -> Iterator[Fault]:
@@ -104,7 +105,8 @@ def _constant(tensor: TensorProto, where: str, readers: list[onnx.NodeProto]) ->
         yield Fault(what=what, where=where, hint=hint)
 
 
-def _names(graph: onnx.GraphProto) -> Iterator[Fault]:
+def _names(graph: onnx.GraphProto, outside: frozenset[str]) -> Iterator[Fault]:
+    """Names made twice, or by nothing. outside: what a graph inside a node may read besides its own."""
     hint = "the file is damaged or was edited by hand; export it again"
     made: dict[str, str] = {value.name: "the graph's inputs" for value in graph.input}
     for tensor in graph.initializer:
@@ -118,13 +120,20 @@ def _names(graph: onnx.GraphProto) -> Iterator[Fault]:
                 what = f"tensor {name!r} is made by {node.name!r} and by {made[name]!r}"
                 yield Fault(what=what, where=node.name, hint=hint)
             made[name] = node.name
+    seen = outside | made.keys()
     for node in graph.node:
         for name in filter(None, node.input):
-            if name not in made:
+            if name not in seen:
                 yield Fault(what=f"{node.name!r} reads {name!r}, which nothing makes", where=node.name, hint=hint)
+        for inner in inner_graphs(node):
+            yield from _names(inner, seen)
+    left = set()
     for value in graph.output:
-        if value.name not in made:
+        if value.name not in seen:
             yield Fault(what=f"output {value.name!r} is made by nothing", where=value.name, hint=hint)
+        if value.name in left:
+            yield Fault(what=f"output {value.name!r} is listed twice", where=value.name, hint=hint)
+        left.add(value.name)
 
 
 def _nodes(model: onnx.ModelProto) -> Iterator[Fault]:
@@ -136,41 +145,49 @@ def _nodes(model: onnx.ModelProto) -> Iterator[Fault]:
     constants = {tensor.name for tensor in model.graph.initializer}
     constants.update(name for node in model.graph.node if node.op_type == "Constant" for name in node.output)
     for node in model.graph.node:
-        what, hint = _against(node, opset or OPSET, constants)
-        if what:
-            yield Fault(what=what, where=node.name, hint=hint)
+        found = [(node, _against_placed(node, constants) or _against(node, opset or OPSET))]
+        found += [(inner, _against(inner, opset or OPSET)) for inner in inner_nodes(node)]
+        for where, fault in found:
+            if fault is not None:
+                yield Fault(what=fault[0], where=where.name, hint=fault[1])
 
 
-def _against(node: onnx.NodeProto, opset: int, constants: set[str]) -> tuple[str, str]:
-    """(what stands against the node, what to do), or two empty strings."""
+def _against_placed(node: onnx.NodeProto, constants: set[str]) -> tuple[str, str] | None:
+    """(what, what to do) against a node of the main graph that would be no fault in a graph inside a node."""
     kind = node.op_type
     if node.domain not in STANDARD_DOMAINS:
-        return f"{kind} belongs to the domain {node.domain!r}", "export with operators of the standard domain only"
-    graphs = [entry.name for entry in node.attribute if entry.HasField("g") or entry.graphs]
-    if graphs:
-        inner = sum(len(graph.node) for entry in node.attribute for graph in (entry.g, *entry.graphs))
-        what = f"{kind} holds {inner} nodes in sub-graphs that depend on computed values"
-        return what, "export with a constant condition and unrolled loops, or cut the model there"
+        return None
     if kind.startswith(("Sequence", "Optional")) or kind in ("SplitToSequence", "ConcatFromSequence"):
         return f"{kind} works on sequences or optional values", "export with plain tensors"
+    if kind in _QUANTISED:
+        return f"{kind}: the model computes in integers already", _HALF_DONE
+    if kind in _DATA_DEPENDENT and not set(filter(None, node.input)) <= constants:
+        return f"the size of what {kind} makes depends on the data", _CUT
+    return None
+
+
+def _against(node: onnx.NodeProto, opset: int) -> tuple[str, str] | None:
+    """(what stands against the node anywhere, what to do), or None."""
+    kind = node.op_type
+    if node.domain not in STANDARD_DOMAINS and runtime_knows(node.domain, kind):
+        return None
+    if node.domain not in STANDARD_DOMAINS:
+        what = f"{kind} belongs to the domain {node.domain!r}, and ONNX Runtime has no such operator"
+        return what, "export with operators of the standard domain, or with the operator as a function of the model"
     if kind.startswith(("String", "Regex")) or (kind == "Cast" and attribute(node, "to", 0) == TensorProto.STRING):
         return f"{kind} works on strings", "process text in the application and feed numbers"
-    if kind in _QUANTISED:
-        return f"{kind}: the model is quantised already", _HALF_DONE
     if kind in _RANDOM:
         return f"{kind} gives other values in each run", "export in inference mode"
     if kind == "BatchNormalization" and attribute(node, "training_mode", 0):
         return "BatchNormalization is in training mode", "call model.eval() before the export"
-    if kind in _DATA_DEPENDENT and not set(filter(None, node.input)) <= constants:
-        return f"the size of what {kind} makes depends on the data", _CUT
     return _unknown_operator(kind, opset)
 
 
-def _unknown_operator(kind: str, opset: int) -> tuple[str, str]:
+def _unknown_operator(kind: str, opset: int) -> tuple[str, str] | None:
     try:
         schema = onnx.defs.get_schema(kind, opset, "")
     except onnx.defs.SchemaError:
         return f"{kind} is no operator of ONNX {opset}", "correct the opset import, or export with known operators"
     if schema.deprecated:
         return f"{kind} is deprecated in ONNX {opset}", "export with a current exporter"
-    return "", ""
+    return None

@@ -1,14 +1,14 @@
 """Room ``graph``: the original float model. Bytes of a source file enter, a model with static shapes, inferred facts,
 unique names, float32 arithmetic and opset 21 leaves; every fault of a source is reported at once.
 
-What was changed is written into the model's ``metadata_props`` under ``npubake.import`` (canonical JSON).
+What was changed is written into the model's ``metadata_props`` (``import_notes``).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,19 @@ from onnx.reference import ReferenceEvaluator
 
 from npubake.errors import Fault, RecipeError
 from npubake.graph.control_flow import inline_constant_conditions
+from npubake.graph.dequantising import dequantise
 from npubake.graph.editing import infer_shapes, static_shape
 from npubake.graph.execution import RUNTIME_ERRORS, random_feeds, run_model
+from npubake.graph.expanding import expand_newer_operators
+from npubake.graph.foreign import state_foreign_facts
+from npubake.graph.import_notes import ImportNotes
 from npubake.graph.import_survey import survey
-from npubake.graph.model_file import parse_model
+from npubake.graph.model_file import parse_model, serialise
 from npubake.graph.naming import name_nodes
+from npubake.graph.nesting import every_node
 from npubake.graph.opset import IR_VERSION, OPSET, STANDARD_DOMAINS, opset_of
+from npubake.graph.ordering import sort_nodes
+from npubake.graph.outlining import outline
 from npubake.graph.passes.fold_constants import fold_constants
 from npubake.graph.promotion import promote_half
 from npubake.graph.static_shapes import fix_input_shapes
@@ -45,25 +52,18 @@ _CONVERSION_ERRORS: tuple[type[Exception], ...] = (
 _RUN_ERRORS = RUNTIME_ERRORS + _CONVERSION_ERRORS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportNotes:
-    """What the import changed. promoted: names that were half precision; named: nodes that got a name, and why;
-    inlined: If nodes that went; opset_from: the source's opset.
-    """
-
-    opset_from: int
-    promoted: tuple[str, ...]
-    named: Mapping[str, str]
-    inlined: tuple[str, ...]
-    initialisers_no_longer_inputs: tuple[str, ...]
-
-
-def import_model(data: bytes, shapes: Mapping[str, Sequence[int] | None], where: str = "model") -> onnx.ModelProto:
-    """The original float model made from ``data``; ``shapes``: inputs that the recipe names, with sizes or None.
+def import_model(
+    data: bytes,
+    shapes: Mapping[str, Sequence[int] | None],
+    where: str = "model",
+    weights: Mapping[str, Path] | None = None,
+) -> onnx.ModelProto:
+    """The original float model made from ``data``. shapes: inputs that the recipe names, with sizes or None; weights:
+    the files that keep values of the model, by the name that it calls them by.
 
     Raises RecipeError with every fault of the model.
     """
-    model = parse_model(data, where)
+    model = parse_model(data, where, weights or {})
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     named = name_nodes(model)
@@ -74,19 +74,46 @@ def import_model(data: bytes, shapes: Mapping[str, Sequence[int] | None], where:
     faults += survey(model)
     if faults:
         raise RecipeError(*faults)
+    _sort(model)
     promoted = promote_half(model)
     opset = opset_of(model)
     assert opset is not None  # the survey refuses a model without
     model = _upgrade(model, opset, where)
     named |= name_nodes(model)
     model.ir_version = IR_VERSION
+    dequantised = dequantise(model)
+    if dequantised.faults:
+        raise RecipeError(*dequantised.faults)
+    foreign = _foreign_operators(model)
+    outlined = outline(model)
     model = _checked(_resolved(model, where), where)
     notes = ImportNotes(
-        opset_from=opset, promoted=promoted, named=named, inlined=inlined, initialisers_no_longer_inputs=freed
+        opset_from=opset,
+        promoted=promoted,
+        named=named,
+        inlined=inlined,
+        initialisers_no_longer_inputs=freed,
+        dequantised=tuple(dequantised.removed),
+        ranges=dequantised.ranges,
+        outlined=outlined,
+        foreign=foreign,
     )
-    entry = model.metadata_props.add()
-    entry.key, entry.value = "npubake.import", json.dumps(asdict(notes), sort_keys=True)
+    notes.attach(model)
     return model
+
+
+def _sort(model: onnx.ModelProto) -> None:
+    """Nodes in topological order, in place. Raises RecipeError naming the nodes of a cycle."""
+    nodes = sort_nodes(model.graph.node)
+    if any(new is not old for new, old in zip(nodes, model.graph.node, strict=True)):
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(copies)
+
+
+def _foreign_operators(model: onnx.ModelProto) -> tuple[str, ...]:
+    kinds = (f"{node.domain}.{node.op_type}" for node in every_node(model.graph) if node.domain not in STANDARD_DOMAINS)
+    return tuple(dict.fromkeys(kinds))
 
 
 def _separate_constants(model: onnx.ModelProto) -> tuple[str, ...]:
@@ -111,14 +138,15 @@ def _with_facts(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _upgrade(model: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
     """``model`` in opset 21, compared with itself before on random inputs."""
-    others = [entry for entry in model.opset_import if entry.domain not in STANDARD_DOMAINS]
-    for entry in others:
+    used = {node.domain for node in every_node(model.graph)}
+    for entry in [each for each in model.opset_import if each.domain not in (*STANDARD_DOMAINS, *used)]:
         model.opset_import.remove(entry)
     if opset == OPSET:
         return model
     hint = f"export the model with opset {OPSET} directly"
     try:
-        converted = onnx.version_converter.convert_version(model, OPSET)
+        source = onnx.ModelProto.FromString(serialise(model))
+        converted = onnx.version_converter.convert_version(expand_newer_operators(source), OPSET)
     except _CONVERSION_ERRORS as error:
         what = f"the model cannot be brought from opset {opset} to {OPSET}: {_first_line(error)}"
         raise RecipeError(Fault(what=what, where=where, hint=hint)) from error
@@ -139,39 +167,43 @@ def _upgrade(model: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
 def _compared(
     model: onnx.ModelProto, converted: onnx.ModelProto, opset: int, fault: Fault
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Outputs of both on the same random inputs; before opset 7, which ONNX Runtime does not know, onnx's reference
-    evaluator runs the source. Raises RecipeError (``fault``, with what happened) where one of them does not run.
+    """Outputs of both on the same random inputs. Raises RecipeError (``fault``, with what happened) where one of them
+    does not run.
     """
     feeds = random_feeds(model, seed=0)
     try:
         after = run_model(converted, feeds)
-        if opset >= _OLDEST_RUN:
-            return run_model(model, feeds), after
-        evaluator = ReferenceEvaluator(model)
-        return dict(zip(after, evaluator.run(list(after), feeds), strict=True)), after
+        return dict(zip(after, _run_source(model, feeds, opset, list(after)), strict=True)), after
     except _RUN_ERRORS as error:
         what = f"the model does not run on random inputs, so its upgrade to opset {OPSET} cannot be verified: "
         raise RecipeError(replace(fault, what=what + _first_line(error))) from error
 
 
+def _run_source(model: onnx.ModelProto, feeds: Mapping[str, Array], opset: int, outputs: list[str]) -> list[Array]:
+    """The outputs as the source computes them; where the runtime does not know its opset, as onnx's evaluator does."""
+    if opset >= _OLDEST_RUN:
+        try:
+            answers = run_model(model, feeds)
+            return [answers[name] for name in outputs]
+        except RUNTIME_ERRORS:
+            if opset <= OPSET:
+                raise
+    return [np.asarray(answer) for answer in ReferenceEvaluator(model).run(outputs, dict(feeds))]
+
+
 def _resolved(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """``model`` with the facts of every tensor; sizes that are computed in the graph are followed by folding a copy."""
     try:
+        faults = state_foreign_facts(model)
+        if faults:
+            raise RecipeError(*faults)
         model = infer_shapes(model)
-        folded = model
-        for _ in range(len(model.graph.node)):
-            unknown = _unknown_tensors(model)
-            if not unknown:
-                break
-            folded = fold_constants(folded).model
-            _take_facts(model, folded)
-            if _unknown_tensors(model) == unknown:
-                break
+        _follow_computed_sizes(model)
     except onnx.shape_inference.InferenceError as error:
         hint = "the sizes or types of the model contradict each other; check model.inputs, or export it again"
         raise RecipeError(Fault(what=_first_line(error), where=where, hint=hint)) from error
     left = set(_unknown_tensors(model))
-    faults = [
+    faults += [
         Fault(
             what=f"the size of {name!r}, made by {node.op_type}, is not known before the model runs",
             where=node.name,
@@ -186,21 +218,43 @@ def _resolved(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     return model
 
 
+def _follow_computed_sizes(model: onnx.ModelProto) -> None:
+    """Sizes that constants and other sizes decide: a copy is folded until it says no more. In place."""
+    folded = model
+    for _ in range(len(model.graph.node)):
+        unknown = _unknown_tensors(model)
+        if not unknown:
+            return
+        outcome = fold_constants(folded)
+        folded = outcome.model
+        gone = {record.old for record in outcome.provenance} & set(unknown)
+        _take_facts(model, folded, _measured(model, sorted(gone)))
+        if _unknown_tensors(model) == unknown:
+            return
+
+
+def _measured(model: onnx.ModelProto, constants: Sequence[str]) -> list[onnx.ValueInfoProto]:
+    """Facts of tensors that are the same in every run."""
+    values = run_model(model, random_feeds(model, seed=0), constants) if constants else {}
+    kinds = {name: onnx.helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in values.items()}
+    return [onnx.helper.make_tensor_value_info(name, kinds[name], value.shape) for name, value in values.items()]
+
+
 def _unknown_tensors(model: onnx.ModelProto) -> list[str]:
     values = (*model.graph.value_info, *model.graph.output)
     known = {value.name for value in values if static_shape(value) is not None}
     return [name for node in model.graph.node for name in node.output if name and name not in known]
 
 
-def _take_facts(model: onnx.ModelProto, folded: onnx.ModelProto) -> None:
-    """Sizes that ``folded`` knows and ``model`` does not."""
+def _take_facts(model: onnx.ModelProto, folded: onnx.ModelProto, measured: Sequence[onnx.ValueInfoProto]) -> None:
+    """Sizes that ``folded`` knows, or that were measured, and ``model`` does not."""
     constants = [
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in folded.graph.initializer
     ]
     better = {
         value.name: value
-        for value in (*folded.graph.value_info, *folded.graph.output, *constants)
+        for value in (*folded.graph.value_info, *folded.graph.output, *constants, *measured)
         if static_shape(value) is not None
     }
     unknown = {name for name in _unknown_tensors(model) if name in better}

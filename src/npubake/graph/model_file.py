@@ -1,45 +1,104 @@
 """Room ``graph``: ONNX files. Bytes enter, a ``ModelProto`` leaves, and back; the same model gives the same bytes.
 
-An artifact is one file, so weights kept beside a model (external data) are refused with what to do. A protobuf message
-cannot be larger than 2 GiB (2**31 - 1 bytes, protobuf encoding documentation), and neither can such a file.
+An artifact is one file: weights that a source keeps in other files (external data) are taken into it. A protobuf
+message cannot be larger than 2 GiB (2**31 - 1 bytes, protobuf encoding documentation), and neither can such a file.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from npubake.errors import Fault, RecipeError, StageError
+from npubake.graph.nesting import every_graph
+from npubake.graph.other_formats import other_format
 
 MAX_PROTOBUF_BYTES = 2**31 - 1
+_NARROW: dict[int, int] = {onnx.TensorProto.INT4: 4, onnx.TensorProto.UINT4: 4, onnx.TensorProto.FLOAT4E2M1: 4}  # bits
 
 
-def parse_model(data: bytes, where: str = "model") -> onnx.ModelProto:
-    """The model in ``data``. Raises RecipeError if the bytes are no ONNX model or its weights lie in other files."""
+def parse_model(data: bytes, where: str = "model", weights: Mapping[str, Path] | None = None) -> onnx.ModelProto:
+    """The model in ``data``, its values from other files taken in; weights: those files, by the model's names of them.
+
+    Raises RecipeError if the bytes are no ONNX model, or a file is not there or too short, or all exceeds 2 GiB.
+    """
     if len(data) > MAX_PROTOBUF_BYTES:
         raise RecipeError(_too_large(where, len(data)))
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        what = f"these {len(data)} bytes do not parse as an ONNX model ({error})"
-        raise RecipeError(_not_onnx(where, what)) from error
+        raise RecipeError(_not_onnx(where, data, f"it does not parse ({error})")) from error
     if not model.HasField("graph") or not model.graph.node:
-        raise RecipeError(_not_onnx(where, "the file holds no graph"))
-    faults = [
-        Fault(
-            what=f"initialiser {tensor.name!r} keeps its values in another file",
-            where=where,
-            hint="load it beside that file and save it in one: onnx.save_model(onnx.load(path), one_file)",
-        )
-        for tensor in model.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-    ]
+        raise RecipeError(_not_onnx(where, data, "it holds no graph"))
+    _take_in(model, where, weights or {})
+    return model
+
+
+def external_files(data: bytes, paths: Sequence[Path]) -> dict[str, Path]:
+    """The files that keep values of the model in ``data`` by the model's names of them. paths: sorted by those names;
+    where their number is another one, no name is known, and ``parse_model`` says which files are missing.
+    """
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        return {}
+    names = sorted({_entries(tensor).get("location", "") for tensor in _external(model)})
+    return dict(zip(names, paths, strict=True)) if len(names) == len(paths) else {}
+
+
+def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for graph in every_graph(model.graph):
+        attributes = (entry for node in graph.node for entry in node.attribute)
+        inside = (tensor for entry in attributes for tensor in (entry.t, *entry.tensors))
+        for tensor in (*graph.initializer, *inside):
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                yield tensor
+
+
+def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _take_in(model: onnx.ModelProto, where: str, weights: Mapping[str, Path]) -> None:
+    """Read the values that lie in other files, in place. Raises RecipeError with every fault."""
+    tensors = list(_external(model))
+    total = model.ByteSize() + sum(_size(tensor) for tensor in tensors)
+    if tensors and total > MAX_PROTOBUF_BYTES:
+        raise RecipeError(_too_large(where, total))
+    faults = []
+    for tensor in tensors:
+        entries = _entries(tensor)
+        name, offset, size = entries.get("location", ""), int(entries.get("offset", "0")), _size(tensor)
+        if name not in weights:
+            what = f"{tensor.name!r} keeps its values in {name!r}, which was not given"
+            faults.append(Fault(what=what, where=where, path="$.model.path", hint="put that file beside the model"))
+            continue
+        with weights[name].open("rb") as file:
+            file.seek(offset)
+            values = file.read(size)
+        if len(values) != size:
+            what = f"{name!r} ends before the values of {tensor.name!r} ({size} bytes from {offset})"
+            hint = "copy model and data again, together"
+            faults.append(Fault(what=what, where=where, path="$.model.path", hint=hint))
+            continue
+        tensor.raw_data = values
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
     if faults:
         raise RecipeError(*faults)
-    return model
+
+
+def _size(tensor: onnx.TensorProto) -> int:
+    """Bytes of a tensor's values; types below 8 bits are packed."""
+    whole: int = 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    bits = _NARROW.get(tensor.data_type, whole)
+    return -(-int(math.prod(tensor.dims)) * bits // 8)
 
 
 def load_model(path: Path) -> onnx.ModelProto:
@@ -65,6 +124,12 @@ def _too_large(where: str, size: int) -> Fault:
     return Fault(what=what, where=where, hint="models above 2 GiB are not supported; split it or reduce its weights")
 
 
-def _not_onnx(where: str, what: str) -> Fault:
-    hint = "point model.path at a file written by an ONNX exporter"
+def _not_onnx(where: str, data: bytes, what: str) -> Fault:
+    kind = other_format(data)
+    if kind:
+        what = f"this is {kind}, no ONNX model"
+        hint = "point model.path at a file written by an ONNX exporter"
+    else:
+        what = f"these {len(data)} bytes are no ONNX model: {what}"
+        hint = "point model.path at a file written by an ONNX exporter; one that was copied may be cut short"
     return Fault(what=what, where=where, path="$.model.path", hint=hint)

@@ -6,35 +6,45 @@ exact, not less. A quantiser's statistics, and the golden outputs, are then thos
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from npubake.graph.nesting import every_graph
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 def promote_half(model: onnx.ModelProto) -> tuple[str, ...]:
     """Make every float16 and bfloat16 tensor of ``model`` float32, in place; returns names of what was promoted:
-    inputs, outputs, initialisers, and nodes that made or named such a type, in the model's order.
+    initialisers, inputs, outputs, and nodes that made or named such a type, in the model's order, inner graphs too.
     """
-    graph = model.graph
-    promoted: list[str] = []
-    for tensor in graph.initializer:
-        if tensor.data_type in HALF:
-            promoted.append(tensor.name)
-            tensor.CopyFrom(_widened(tensor))
-    for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type in HALF:
-            promoted.append(value.name)
-            value.type.tensor_type.elem_type = TensorProto.FLOAT
-    promoted.extend(node.name for node in graph.node if _promote_node(node))
+    promoted = [name for graph in every_graph(model.graph) for name in _promote_graph(graph)]
     if promoted:
-        del graph.value_info[:]
+        for graph in every_graph(model.graph):
+            del graph.value_info[:]
     return tuple(promoted)
 
 
+def _promote_graph(graph: onnx.GraphProto) -> Iterator[str]:
+    for tensor in graph.initializer:
+        if tensor.data_type in HALF:
+            yield tensor.name
+            tensor.CopyFrom(_widened(tensor))
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in HALF:
+            yield value.name
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    for node in graph.node:
+        if _promote_node(node):
+            yield node.name
+
+
 def _promote_node(node: onnx.NodeProto) -> bool:
-    return max((_promote_attribute(entry) for entry in node.attribute), default=False)
+    changed = [_promote_attribute(entry) for entry in node.attribute]
+    return any(changed)
 
 
 def _promote_attribute(entry: onnx.AttributeProto) -> bool:

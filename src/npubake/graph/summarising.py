@@ -10,11 +10,13 @@ from onnx import helper
 from npubake.errors import Fault, StageError
 from npubake.graph.editing import static_shape
 from npubake.graph.groups import find_groups
+from npubake.graph.import_notes import ImportNotes
 from npubake.graph.summary import GraphSummary, NodeFact, Provenance, TensorFact
 
 
 def summarise(model: onnx.ModelProto, provenance: Sequence[Provenance]) -> GraphSummary:
-    """Names, operators, sizes, dtypes (constants included), fusion groups and ``provenance``.
+    """Names, operators, sizes, dtypes (constants included), fusion groups, ``provenance`` from the imported model, and
+    what its import noted.
 
     Raises StageError naming every node whose result has no static size.
     """
@@ -23,13 +25,18 @@ def summarise(model: onnx.ModelProto, provenance: Sequence[Provenance]) -> Graph
         NodeFact(name=node.name, op_type=node.op_type, inputs=tuple(node.input), outputs=tuple(node.output))
         for node in graph.node
     )
+    notes = ImportNotes.of(model)
+    facts = _tensor_facts(model)
+    declared = notes.declared(provenance) if notes is not None else {}
     return GraphSummary(
         inputs=tuple(value.name for value in graph.input),
         outputs=tuple(value.name for value in graph.output),
-        tensors=_tensor_facts(model),
+        tensors=facts,
         nodes=nodes,
         groups=find_groups(model),
         provenance=tuple(provenance),
+        notes=tuple(notes.sentences()) if notes is not None else (),
+        declared={name: ends for name, ends in declared.items() if name in facts and facts[name].dtype == "float32"},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,7 +85,10 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSummary:
-    """The whole of graph.json. ``inputs`` and ``outputs`` are names in the model's order."""
+    """The whole of graph.json. ``inputs`` and ``outputs`` are names in the model's order. notes: what the import did
+    that a person should know; declared: tensor -> (low, high) that the source itself states, by its fake quantisers.
+    Both are left out of the file where they are empty.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -93,6 +96,8 @@ class GraphSummary:
     nodes: tuple[NodeFact, ...]
     groups: tuple[FusionGroup, ...]
     provenance: tuple[Provenance, ...]
+    notes: tuple[str, ...] = ()
+    declared: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def producer_group(self) -> dict[str, FusionGroup]:
         """Tensor name -> the group that makes it (graph inputs are absent)."""
@@ -105,7 +110,11 @@ class GraphSummary:
 
     def to_json(self) -> str:
         """Canonical text: sorted keys, one-space indent, final newline."""
-        return json.dumps({"version": 1, **asdict(self)}, sort_keys=True, indent=1) + "\n"
+        data = {"version": 1, **asdict(self)}
+        for name in ("notes", "declared"):
+            if not data[name]:
+                del data[name]
+        return json.dumps(data, sort_keys=True, indent=1) + "\n"
 
     def save(self, path: Path) -> None:
         path.write_text(self.to_json(), encoding="utf-8")
@@ -144,4 +153,6 @@ class GraphSummary:
                 for group in data["groups"]
             ),
             provenance=tuple(Provenance(**entry) for entry in data["provenance"]),
+            notes=tuple(data.get("notes", ())),
+            declared={name: (ends[0], ends[1]) for name, ends in data.get("declared", {}).items()},
         )

@@ -35,7 +35,7 @@ def _stage(
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        _stage("import", 1, {"model": "file", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
+        _stage("import", 2, {"model": "file", "data": "file*", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
         _stage(
             "optimize",
             1,

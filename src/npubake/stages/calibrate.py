@@ -46,7 +46,8 @@ def run(job: Job) -> None:
 
 def input_ranges(params: Mapping[str, Any], summary: GraphSummary) -> dict[str, list[float]]:
     """The declared range of each graph input. ``image_inputs`` ``{range, channels, layout, layouts: {name: layout}}``
-    stands for every input that takes a picture of so many channels; ``input_ranges`` states them by name.
+    stands for every input that takes a picture of so many channels; ``input_ranges`` states them by name. Below both
+    stand the ranges that the source model declared itself, of any tensor.
     """
     ranges = dict(params.get("input_ranges", {}))
     images = params.get("image_inputs", {})
@@ -55,7 +56,7 @@ def input_ranges(params: Mapping[str, Any], summary: GraphSummary) -> dict[str, 
         layout = images.get("layouts", {}).get(name, images["layout"])
         if len(shape) == 4 and shape[1 if layout == "NCHW" else 3] == images["channels"]:
             ranges.setdefault(name, list(images["range"]))
-    return ranges
+    return {name: list(ends) for name, ends in summary.declared.items()} | ranges
 
 
 def model_facts(model: onnx.ModelProto) -> ModelFacts:

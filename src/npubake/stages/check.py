@@ -63,7 +63,7 @@ def run(job: Job) -> None:
         "lane": params.get("lane"),
         "platform": params.get("platform", {}).get("name"),
         "overrides": [_entry(overrides[entry.index], entry) for entry in resolved],
-        "warnings": [*_float_warnings(summary, overrides, resolved), *_padding(summary, params)],
+        "warnings": [*summary.notes, *_float_warnings(summary, overrides, resolved), *_padding(summary, params)],
     }
     job.outputs["report"].write_text(json.dumps(report, sort_keys=True, indent=1) + "\n", encoding="utf-8")
 
