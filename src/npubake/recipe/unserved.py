@@ -10,11 +10,9 @@ from typing import Any
 
 from npubake.document.tree import Path as Place
 
-_METHODS = ("entropy", "mse", "mean_minmax")
 # Place (``*``: any name or position) -> the values that are refused there; () for all of them.
 UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("quant_config", "lane"): ("a16w16", "w16a16", "w4a16", "a16w4"),
-    ("quant_config", "calibration", "method"): _METHODS,
     ("quant_config", "weights", "bits"): (),
     ("quant_config", "weights", "granularity"): ("per_group",),
     ("quant_config", "weights", "symmetric"): (False,),
@@ -29,7 +27,6 @@ UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("layer_overrides", "*", "set", "weights"): (),
     ("layer_overrides", "*", "set", "granularity"): ("per_group",),
     ("layer_overrides", "*", "set", "group_size"): (),
-    ("layer_overrides", "*", "set", "method"): _METHODS,
     ("layer_overrides", "*", "set", "equivalent_transformation"): (),
     ("layer_overrides", "*", "set", "search_weight_scale"): (),
     ("layer_overrides", "*", "set", "hessian"): (),
