@@ -112,7 +112,7 @@ def _check_inputs(summary: GraphSummary, request: Request) -> None:
     faults = [
         Fault(what=f"{name!r} is no float input of the model", path=f"$.input_ranges.{name}", hint=f"one of {known}")
         for name in request.input_ranges
-        if name not in known
+        if name not in known and name not in summary.declared
     ]
     if faults:
         raise RecipeError(*faults)
