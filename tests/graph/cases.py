@@ -200,6 +200,26 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "gemm, rows of bias": lambda: build(
         "float[2,5] x => float[2,7] y", "y = Gemm<beta=2.0>(x, w, b)", w=normal(5, 7), b=normal(2, 7)
     ),
+    "gemm, a column of bias": lambda: build(
+        "float[2,5] x => float[2,7] y", "y = Gemm<beta=2.0>(x, w, b)", w=normal(5, 7), b=normal(2, 1)
+    ),
+    "gemm, computed bias": lambda: build(
+        "float[2,5] x, float[1,7] c => float[2,7] y", "y = Gemm<beta=-0.5>(x, w, c)", w=normal(5, 7)
+    ),
+    "gemm of two inputs": lambda: build(
+        "float[2,5] x, float[5,7] w => float[2,7] y", "y = Gemm<alpha=0.5>(x, w)"
+    ),
+    "empty parts": lambda: build(
+        "float[2,5] x => float[2,5] y",
+        "a, e = Split<axis=1>(x, sizes) r = Relu(e) c = Concat<axis=1>(r, a) y = Sigmoid(c)", sizes=integers(5, 0),
+    ),
+    "an output without elements": lambda: build(
+        "float[2,5] x => float[2,0] e, float[2,5] y", "e = Slice(x, five, five, one) y = Relu(x)",
+        five=integers(5), one=integers(1),
+    ),
+    "casts like another tensor": lambda: build(
+        "float[2,5] x => float[2,5] y", "c = CastLike(k, x) r = CastLike(x, c) y = Mul(r, c)", k=integers(3)
+    ),
     "conv and batch norm": _conv_bn,
     "transposed conv and batch norm": _conv_transpose_bn,
     "gemm and batch norm": _gemm_bn(0),
@@ -248,11 +268,17 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
 }  # fmt: skip
 
 CHANGED_BY: dict[str, tuple[str, ...]] = {
-    "fold_constants": ("fold shapes, exp, product",),
-    "eliminate_identities": ("identities",),
+    "fold_constants": ("fold shapes, exp, product", "casts like another tensor"),
+    "eliminate_identities": ("identities", "casts like another tensor"),
     "replace_sums": ("sums",),
     "fold_pad": ("pad into conv", "pad into average", "pad into max"),
-    "normalise_gemm": ("gemm, every part",),
+    "normalise_gemm": (
+        "gemm, every part",
+        "gemm, rows of bias",
+        "gemm, a column of bias",
+        "gemm, computed bias",
+    ),
+    "drop_empty_parts": ("empty parts",),
     "fold_batch_normalization": (
         "conv and batch norm",
         "transposed conv and batch norm",
@@ -277,7 +303,8 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
 DECLINED_BY: dict[str, tuple[str, ...]] = {
     "eliminate_identities": ("identity from input to output",),
     "fold_pad": ("pad into max, negative values", "pad by another value"),
-    "normalise_gemm": ("gemm, rows of bias",),
+    "normalise_gemm": ("gemm of two inputs",),
+    "drop_empty_parts": ("an output without elements",),
     "fold_batch_normalization": ("batch norm of an output",),
     "fuse_gelu": ("erf alone",),
     "replace_constant_divisions": ("division by zero",),

@@ -31,6 +31,7 @@ def expand_newer_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     for node in newer:
         body = _definition(node, opset, [types.get(name) for name in node.input])
         if body is not None:
+            _state_defaults(node, opset)
             body.domain, body.name, body.overload = _DOMAIN, node.op_type, node.name
             model.functions.append(body)
             node.domain, node.overload = _DOMAIN, node.name
@@ -47,6 +48,14 @@ def expand_newer_operators(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _is_newer(kind: str, opset: int) -> bool:
     return onnx.defs.has(kind, opset, "") and not onnx.defs.has(kind, OPSET, "")
+
+
+def _state_defaults(node: onnx.NodeProto, opset: int) -> None:
+    """Write the attributes that ``node`` leaves at their defaults: a function knows none."""
+    stated = {entry.name for entry in node.attribute}
+    for name, entry in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+        if name not in stated and entry.default_value.name:
+            node.attribute.append(entry.default_value)
 
 
 def _definition(node: onnx.NodeProto, opset: int, types: list[onnx.TypeProto | None]) -> onnx.FunctionProto | None:

@@ -38,7 +38,7 @@ STAGES: dict[str, Stage] = {
         _stage("import", 2, {"model": "file", "data": "file*", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
         _stage(
             "optimize",
-            1,
+            2,
             {"model": "onnx"},
             {"model": "onnx", "graph": "graph"},
             _ONNX,

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import onnx
+import pytest
 
 from npubake.graph.editing import attribute
 from npubake.graph.execution import run_model
@@ -110,6 +111,16 @@ def test_layer_normalization_is_the_formula() -> None:
 def test_other_slopes_and_axes_are_left() -> None:
     assert "HardSigmoid" in operators(fuse_hard_swish(CASES["hard sigmoid of another slope"]()).model)
     assert "Sqrt" in operators(fuse_layer_normalization(CASES["layer norm over channels"]()).model)
+
+
+@pytest.mark.parametrize("case", ["gemm, rows of bias", "gemm, a column of bias"])
+def test_a_bias_that_differs_from_row_to_row_is_added_behind(case: str) -> None:
+    source = CASES[case]()
+    model = normalise_gemm(source).model
+    assert operators(model) == ["Gemm", "Add"]
+    gemm, add = model.graph.node
+    assert len(gemm.input) == 2
+    np.testing.assert_array_equal(constants_of(model)[add.input[1]], 2 * constants_of(source)["b"])
 
 
 def test_gemm_takes_its_one_form() -> None:

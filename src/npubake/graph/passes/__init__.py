@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npubake.graph.passes.add_bias import add_bias
 from npubake.graph.passes.clamp_mask_constants import clamp_mask_constants
+from npubake.graph.passes.drop_empty_parts import drop_empty_parts
 from npubake.graph.passes.eliminate_identities import eliminate_identities
 from npubake.graph.passes.fold_affine import fold_affine
 from npubake.graph.passes.fold_batch_normalization import fold_batch_normalization
@@ -24,6 +25,7 @@ _ROUNDED_WEIGHTS = 1e-4
 
 PASSES: tuple[Pass, ...] = (
     Pass(name="fold_constants", run=fold_constants, tolerance=1e-6),
+    Pass(name="drop_empty_parts", run=drop_empty_parts, tolerance=0.0),
     Pass(name="eliminate_identities", run=eliminate_identities, tolerance=0.0),
     Pass(name="replace_sums", run=replace_sums, tolerance=0.0),
     Pass(name="fold_pad", run=fold_pad, tolerance=1e-6),

@@ -1,9 +1,9 @@
 """Drop nodes whose output equals their input: f(x) = x.
 
-Identity, Dropout (inference), Cast to the same type, Reshape/Flatten/Squeeze/Unsqueeze/Expand/Slice/Tile that keep the
-shape, Transpose that keeps the order, Pad by nothing, Concat, Sum, Max or Min of one tensor, x + 0, x - 0, x * 1, x / 1
-without a change of shape, Resize that keeps every size, pooling over one element, Clip without bounds, Relu or Abs of
-what Relu made. Declined: where both names must stay (a graph input that is a graph output).
+Identity, Dropout (inference), Cast or CastLike to the same type, Reshape/Flatten/Squeeze/Unsqueeze/Expand/Slice/Tile
+that keep the shape, Transpose that keeps the order, Pad by nothing, Concat, Sum, Max or Min of one tensor, x + 0,
+x - 0, x * 1, x / 1 without a change of shape, Resize that keeps every size, pooling over one element, Clip without
+bounds, Relu or Abs of what Relu made. Declined: where both names must stay (a graph input that is a graph output).
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def _keeps_everything(editor: GraphEditor, node: onnx.NodeProto) -> bool:
         return False
     if node.op_type == "Cast":
         return bool(editor.element_type(source) == attribute(node, "to", 0))
+    if node.op_type == "CastLike":
+        return editor.element_type(source) == editor.element_type(node.input[1]) != 0
     if node.op_type == "Transpose":
         moved = [axis for axis in attribute(node, "perm", range(len(shape))[::-1]) if shape[axis] != 1]
         return moved == sorted(moved)

@@ -1,8 +1,9 @@
 """Replace what is computed from constants alone by its value: f(c1, c2, ...) = c.
 
-Also Shape and Size of a tensor whose sizes are static. The arithmetic is that of ``constant_evaluation`` (no BLAS), so
-the bytes repeat on every machine. Declined: operators outside its tables, results above ``MAX_BYTES``, values that the
-operator does not have (the log of a negative number), graph outputs (an initialiser as output is not portable).
+Also Shape and Size of a tensor whose sizes are static, and CastLike of a constant to a known type. The arithmetic is
+that of ``constant_evaluation`` (no BLAS), so the bytes repeat on every machine. Declined: operators outside its tables,
+results above ``MAX_BYTES``, values that the operator does not have (the log of a negative number), graph outputs (an
+initialiser as output is not portable).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def fold_constants(model: onnx.ModelProto) -> Outcome:
     for node in sort_nodes(editor.nodes):
         if set(node.output) & set(editor.outputs):
             continue
-        values = _static_size(editor, node)
+        values = _static_size(editor, node) or _static_cast(editor, node)
         if values is None and all(not name or editor.is_constant(name) for name in node.input):
             values = _evaluate(editor, node, opset, declined)
         if values is None:
@@ -55,6 +56,13 @@ def _static_size(editor: GraphEditor, node: onnx.NodeProto) -> list[Array] | Non
         return [np.array(math.prod(shape), dtype=np.int64)]
     start, end = attribute(node, "start", 0), attribute(node, "end", len(shape))
     return [np.array(shape[start:end], dtype=np.int64)]
+
+
+def _static_cast(editor: GraphEditor, node: onnx.NodeProto) -> list[Array] | None:
+    if node.op_type != "CastLike" or editor.is_constant(node.input[1]):
+        return None
+    value, kind = editor.constant(node.input[0]), editor.element_type(node.input[1])
+    return [value.astype(np.float32)] if value is not None and kind == onnx.TensorProto.FLOAT else None
 
 
 def _evaluate(editor: GraphEditor, node: onnx.NodeProto, opset: int, declined: list[Declined]) -> list[Array] | None:

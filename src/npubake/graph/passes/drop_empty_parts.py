@@ -1,0 +1,49 @@
+"""Drop tensors that hold no element: concat(x, empty) = concat(x); split(x) = x where all other parts are empty.
+
+What a node makes empty altogether is an empty constant. Declined: a graph output that is empty.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from npubake.graph.editing import GraphEditor
+from npubake.graph.passes.outcome import Declined, Outcome
+from npubake.graph.summary import Provenance
+
+
+def drop_empty_parts(model: onnx.ModelProto) -> Outcome:
+    editor = GraphEditor(model)
+    gone: list[Provenance] = []
+    declined: list[Declined] = []
+    for node in list(editor.nodes):
+        empty = [name for name in node.output if _is_empty(editor, name)]
+        if any(name in editor.outputs for name in empty):
+            declined.append(Declined(node=node.name, why="it makes an output of the graph that holds no element"))
+            continue
+        full = [name for name in node.output if name and name not in empty]
+        if empty and (not full or (node.op_type == "Split" and len(full) == 1)):
+            editor.remove([node])
+            if full:
+                editor.add_node("Identity", [node.input[0]], full, f"{node.name}/Identity").name = node.name
+            for name in empty:
+                _make_constant(editor, name)
+                gone.append(Provenance(old=name, new="", relation="gone"))
+        elif node.op_type == "Concat" and any(_is_empty(editor, name) for name in node.input):
+            editor.set_inputs(node, [name for name in node.input if not _is_empty(editor, name)])
+    return Outcome(model=editor.finish(), provenance=tuple(gone), declined=tuple(declined))
+
+
+def _is_empty(editor: GraphEditor, tensor: str) -> bool:
+    shape = editor.shape(tensor) if tensor else None
+    return shape is not None and math.prod(shape) == 0
+
+
+def _make_constant(editor: GraphEditor, tensor: str) -> None:
+    shape = editor.shape(tensor)
+    assert shape is not None
+    editor.set_constant(tensor, np.zeros(shape, helper.tensor_dtype_to_np_dtype(editor.element_type(tensor))))
