@@ -22,79 +22,99 @@ from npubake.calibration.statistics import BUCKETS, SHIFT, ChannelStatistics, Te
 
 _TABLES = 4  # neighbouring elements often share a bucket: separate tables keep the additions independent
 _LANES = 32
-_FEW = 1 << 14  # elements that do not pay for adding up four tables
+_SIGN = BUCKETS >> 1
 _LOWEST_FINITE = -0x7F800000  # key of the most negative finite float32
 _HIGHEST_FINITE = 0x7F7FFFFF
 _FLIP = 0x7FFFFFFF
 
 
 @njit(nogil=True, cache=True)
-def _count(values: Any, tables: Any, into: Any) -> None:
-    """Add the buckets of a float32 vector to ``into``. tables: uint32 [4, BUCKETS], zeros before and after."""
-    bits = values.view(np.uint32)
-    whole = (values.size // 4) * 4
+def _extremes_of(row: Any) -> Any:
+    """Lowest and highest key of a float32 vector."""
+    bits = row.view(np.int32)
+    lowest, highest = np.int32(_FLIP), np.int32(~_FLIP)
+    for at in range(row.size):
+        key = bits[at] ^ ((bits[at] >> np.int32(31)) & np.int32(_FLIP))
+        lowest, highest = min(lowest, key), max(highest, key)
+    return lowest, highest
+
+
+@njit(nogil=True, cache=True)
+def _sums_of(row: Any, lanes: Any, squares: Any) -> Any:
+    """Sum of a float32 vector and of its squares, float64. lanes, squares: float64 [32], scratch."""
+    total, total_squares = 0.0, 0.0
+    whole = row.size // _LANES * _LANES
+    if whole:
+        for lane in range(_LANES):
+            lanes[lane], squares[lane] = 0.0, 0.0
+        for at in range(0, whole, _LANES):
+            for lane in range(_LANES):
+                value = np.float64(row[at + lane])
+                lanes[lane] += value
+                squares[lane] += value * value
+        for lane in range(_LANES):
+            total += lanes[lane]
+            total_squares += squares[lane]
+    for at in range(whole, row.size):
+        value = np.float64(row[at])
+        total += value
+        total_squares += value * value
+    return total, total_squares
+
+
+@njit(nogil=True, cache=True)
+def _count(row: Any, tables: Any) -> None:
+    """Add the buckets of a float32 vector to ``tables``."""
+    bits = row.view(np.uint32)
+    whole = (row.size // 4) * 4
     for at in range(0, whole, 4):
         tables[0, bits[at] >> SHIFT] += 1
         tables[1, bits[at + 1] >> SHIFT] += 1
         tables[2, bits[at + 2] >> SHIFT] += 1
         tables[3, bits[at + 3] >> SHIFT] += 1
-    for at in range(whole, values.size):
+    for at in range(whole, row.size):
         tables[0, bits[at] >> SHIFT] += 1
-    for bucket in range(BUCKETS):
-        into[bucket] += np.int64(tables[0, bucket]) + tables[1, bucket] + tables[2, bucket] + tables[3, bucket]
-    tables[:] = 0
 
 
 @njit(nogil=True, cache=True)
-def _count_few(values: Any, into: Any) -> None:
-    """The same without tables, for vectors too short to pay for them."""
-    bits = values.view(np.uint32)
-    for at in range(values.size):
-        into[bits[at] >> SHIFT] += 1
+def _empty(tables: Any, into: Any, lowest: Any, highest: Any) -> None:
+    """Move the counts of ``tables`` to ``into``. lowest, highest: keys; no bucket beyond theirs was counted in."""
+    positive = (highest >> SHIFT) + 1 if highest >= 0 else 0
+    negative = ((lowest ^ np.int32(_FLIP)) & np.int32(_FLIP)) >> SHIFT if lowest < 0 else -1
+    for start, stop in ((0, positive), (_SIGN, _SIGN + negative + 1)):
+        for bucket in range(start, stop):
+            into[bucket] += np.int64(tables[0, bucket]) + tables[1, bucket] + tables[2, bucket] + tables[3, bucket]
+        for table in range(_TABLES):
+            for bucket in range(start, stop):
+                tables[table, bucket] = 0
 
 
 @njit(nogil=True, cache=True)
-def _measure_planes(values: Any, low: Any, high: Any, sums: Any, squares: Any) -> Any:
-    """Extremes (int32 keys) and sums (float64) of each channel of ``values``, float32 [outer, channels, inner], added
-    to what the four vectors hold. Returns the extremes of this tensor alone.
+def _count_planes(values: Any, tables: Any, into: Any, keys: Any, sums: Any) -> Any:
+    """Count ``values``, float32 [outer, channels, inner], into the vectors of a tally.
+
+    tables: uint32 [4, BUCKETS], zeros before and after; into: int64 [BUCKETS]; keys: int32 [2, channels], lowest and
+    highest; sums: float64 [2, channels], of values and squares. Returns the extremes, as keys, of these values alone.
     """
-    outer, channels, inner = values.shape
-    lanes, lane_squares = np.zeros(_LANES), np.zeros(_LANES)
-    whole = inner // _LANES * _LANES
+    outer, channels, _ = values.shape
+    lanes, squares = np.zeros(_LANES), np.zeros(_LANES)
     least, most = np.int32(_FLIP), np.int32(~_FLIP)
     for index in range(outer):
         for channel in range(channels):
             row = values[index, channel]
-            bits = row.view(np.int32)
-            lowest, highest = np.int32(_FLIP), np.int32(~_FLIP)
-            for at in range(inner):
-                key = bits[at] ^ ((bits[at] >> np.int32(31)) & np.int32(_FLIP))
-                lowest, highest = min(lowest, key), max(highest, key)
-            low[channel], high[channel] = min(low[channel], lowest), max(high[channel], highest)
+            lowest, highest = _extremes_of(row)
+            keys[0, channel], keys[1, channel] = min(keys[0, channel], lowest), max(keys[1, channel], highest)
             least, most = min(least, lowest), max(most, highest)
-            total, total_squares = 0.0, 0.0
-            if whole:
-                for lane in range(_LANES):
-                    lanes[lane], lane_squares[lane] = 0.0, 0.0
-                for at in range(0, whole, _LANES):
-                    for lane in range(_LANES):
-                        value = np.float64(row[at + lane])
-                        lanes[lane] += value
-                        lane_squares[lane] += value * value
-                for lane in range(_LANES):
-                    total += lanes[lane]
-                    total_squares += lane_squares[lane]
-            for at in range(whole, inner):
-                value = np.float64(row[at])
-                total += value
-                total_squares += value * value
-            sums[channel] += total
-            squares[channel] += total_squares
+            total, total_squares = _sums_of(row, lanes, squares)
+            sums[0, channel] += total
+            sums[1, channel] += total_squares
+            _count(row, tables)
+    _empty(tables, into, least, most)
     return least, most
 
 
 @njit(nogil=True, cache=True)
-def _measure_rows(values: Any, low: Any, high: Any, sums: Any, squares: Any) -> Any:
+def _count_rows(values: Any, tables: Any, into: Any, keys: Any, sums: Any) -> Any:
     """The same of ``values``, float32 [outer, channels], whose channels lie side by side: channel after channel."""
     outer, channels = values.shape
     least, most = np.int32(_FLIP), np.int32(~_FLIP)
@@ -103,12 +123,14 @@ def _measure_rows(values: Any, low: Any, high: Any, sums: Any, squares: Any) -> 
         bits = row.view(np.int32)
         for channel in range(channels):
             key = bits[channel] ^ ((bits[channel] >> np.int32(31)) & np.int32(_FLIP))
-            low[channel], high[channel] = min(low[channel], key), max(high[channel], key)
+            keys[0, channel], keys[1, channel] = min(keys[0, channel], key), max(keys[1, channel], key)
             least, most = min(least, key), max(most, key)
         for channel in range(channels):
             value = np.float64(row[channel])
-            sums[channel] += value
-            squares[channel] += value * value
+            sums[0, channel] += value
+            sums[1, channel] += value * value
+        _count(row, tables)
+    _empty(tables, into, least, most)
     return least, most
 
 
@@ -124,14 +146,14 @@ class Tables:
 class Tally:
     """Running counts of one tensor over the examples of a pass. axis: its channel axis."""
 
-    __slots__ = ("_axis", "_buckets", "_channels", "_count", "_extremes", "_sums")
+    __slots__ = ("_axis", "_buckets", "_count", "_extremes", "_keys", "_sums")
 
     def __init__(self, axis: int) -> None:
         self._axis = axis
         self._buckets: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
         self._count = 0
         self._extremes: list[tuple[int, int]] = []  # keys, of each example
-        self._channels: NDArray[np.int32] = np.zeros((2, 0), np.int32)  # keys: lowest, highest
+        self._keys: NDArray[np.int32] = np.zeros((2, 0), np.int32)  # of each channel: lowest, highest
         self._sums: NDArray[np.float64] = np.zeros((2, 0), np.float64)  # values, squares
 
     def add(self, values: NDArray[np.float32], tables: Tables) -> bool:
@@ -142,20 +164,17 @@ class Tally:
         shape = values.shape or (1,)
         channels = shape[self._axis]
         if self._count == 0:
-            self._channels = np.empty((2, channels), np.int32)
-            self._channels[0], self._channels[1] = _FLIP, ~_FLIP
+            self._keys = np.empty((2, channels), np.int32)
+            self._keys[0], self._keys[1] = _FLIP, ~_FLIP
             self._sums = np.zeros((2, channels), np.float64)
         flat = np.ascontiguousarray(values).reshape(-1)
-        if flat.size < _FEW:
-            _count_few(flat, self._buckets)
-        else:
-            _count(flat, tables.counts, self._buckets)
         inner = int(np.prod(shape[self._axis + 1 :], dtype=np.int64))
-        measured = (*self._channels, *self._sums)
         if inner == 1:
-            low, high = _measure_rows(flat.reshape(-1, channels), *measured)
+            rows = flat.reshape(-1, channels)
+            low, high = _count_rows(rows, tables.counts, self._buckets, self._keys, self._sums)
         else:
-            low, high = _measure_planes(flat.reshape(-1, channels, inner), *measured)
+            planes = flat.reshape(-1, channels, inner)
+            low, high = _count_planes(planes, tables.counts, self._buckets, self._keys, self._sums)
         self._count += flat.size
         self._extremes.append((int(low), int(high)))
         return bool(low >= _LOWEST_FINITE and high <= _HIGHEST_FINITE)
@@ -163,7 +182,7 @@ class Tally:
     def result(self) -> TensorStatistics:
         """What was counted; zeros where the tensor holds no element."""
         extremes = _floats(np.array(self._extremes, np.int32).reshape(-1, 2).T)
-        low, high = _floats(self._channels)
+        low, high = _floats(self._keys)
         return TensorStatistics(
             minimum=float(low.min()) if self._count else 0.0,
             maximum=float(high.max()) if self._count else 0.0,

@@ -1,6 +1,6 @@
 """quant: what a tensor is expected to lose to a number format, from its counts alone. Statistics in, numbers out.
 
-Inside a bucket the elements are taken as spread evenly, so the expected squared error is an integral with a closed form:
+Inside a bucket the elements are taken as spread evenly, so the expected squared error is an integral in closed form:
 
 - an affine grid of step s: with u = x / s and f the distance of u from its nearest integer, the squared rounding error
   is s^2 f^2, and the integral of f^2 from 0 to u is floor(u + 1/2) / 12 + (f^3) / 3. Exact for elements spread evenly
