@@ -54,7 +54,7 @@ def test_values_are_json_and_only_what_is_asked_for() -> None:
         "tail": "float32",
         "precisions": ["int8", "int16", "float16", "float32"],
     }
-    assert len(FACTS) == 11
+    assert len(FACTS) == 12
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,7 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
         tasks=tuple(_task(result) for result in results),
         artifacts=tuple(_artifacts(subject, results)),
         contract=read_json(prepared, made["compile"], "contract"),
+        runtime_options=recipe.runtime_options,
         verified=read_json(prepared, made["verify"], "record"),
         gates=tuple(check for verdict in verdicts for check in verdict),
         metrics=product_metrics(prepared, results),

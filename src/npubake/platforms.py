@@ -40,6 +40,7 @@ class Platform:
     max_core_num: Fact[int]
     lane: Fact[str]
     precisions: Fact[tuple[str, ...]]
+    activation_granularities: Fact[tuple[str, ...]]
     nv12_stride_bytes: Fact[int]
     tensor_unit_bytes: Fact[int]
     tail: Fact[str]

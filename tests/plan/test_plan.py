@@ -54,6 +54,12 @@ def test_what_is_at_its_default_is_left_out(tmp_path: Path) -> None:
     [
         ("model: {path: model.onnx, baseline_cosine: 0.999}", "import", {"baseline_cosine": 0.999}),
         ("quant_config: {calibration: {asymmetric: false}}", "calibrate", {"calibration": {"asymmetric": False}}),
+        (
+            "quant_config: {calibration: {granularity: per_channel}}",
+            "check",
+            {"calibration": {"granularity": "per_channel"}},
+        ),
+        ("quant_config: {bits: {roles: {head: int16}}}", "check", {"bits": {"roles": {"head": "int16"}}}),
         ("remove: {outputs: [Dequantize]}", "quantize", {"remove": {"outputs": ["Dequantize"]}}),
         ("platform_options: {generic: {output_no_padding: true}}", "compile", {"options": {"output_no_padding": True}}),
     ],
@@ -92,3 +98,11 @@ def test_names_reach_no_task(tmp_path: Path) -> None:
 def test_every_check_comes_before_any_inference(tmp_path: Path) -> None:
     stages = [task.stage.name for task in plan(subjects(tmp_path), tmp_path)]
     assert set(stages[:4]) == {"import", "optimize", "check"}
+
+
+def test_runtime_options_reach_no_task(tmp_path: Path) -> None:
+    stated = "runtime_options: {queue: 3, note: [a, {b: 1}]}\n"
+    before, after = plan(subjects(tmp_path), tmp_path), plan(subjects(tmp_path, RECIPE + stated), tmp_path)
+    assert [task.id for task in before] == [task.id for task in after]
+    (subject, *_) = subjects(tmp_path, RECIPE + stated)
+    assert subject.target.recipe.runtime_options == {"queue": 3, "note": ["a", {"b": 1}]}

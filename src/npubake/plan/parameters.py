@@ -12,6 +12,7 @@ from npubake.plan.subject import FAST_EXAMPLES, Subject
 from npubake.recipe.quant_config import differences
 from npubake.recipe.recipe import BASELINE_COSINE, Gate, RuntimeInput
 
+_CHECKED_FACTS = ("precisions", "activation_granularities", "max_l2m_bytes", "tail")
 _PLATFORM_FACTS = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
 
 
@@ -27,16 +28,18 @@ def of_import(subject: Subject) -> dict[str, Any]:
 def of_check(subject: Subject) -> dict[str, Any]:
     """Of ``check`` (``stages/check.py`` says what each is)."""
     recipe, target = subject.target.recipe, subject.target
-    options = target.options
+    options, config = target.options, recipe.quant_config
     return stated(
         lane=target.lane.value,
-        platform={"name": target.platform.name, **target.platform.values("precisions", "max_l2m_bytes", "tail")},
+        platform={"name": target.platform.name, **target.platform.values(*_CHECKED_FACTS)},
         options=stated(max_l2m_bytes=options.max_l2m_bytes, output_no_padding=(options.output_no_padding, False)),
         inputs={name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items()},
         runtime_input={
             name: stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
         },
-        bits=differences(recipe.quant_config.bits),
+        calibration=stated(granularity=(config.calibration.granularity, "per_tensor")),
+        bits=differences(config.bits),
+        mod=stated(layers=list(config.mod.layers) or None) if config.mod else None,
         layer_overrides=_overrides(subject) or None,
         remove=_removed(subject),
         metric={"name": recipe.metric.name} if recipe.metric else None,

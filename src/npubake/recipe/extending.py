@@ -33,7 +33,7 @@ def _yielding(stated: dict[str, Node], place: Place) -> set[str]:
     if not place:
         others = {name for pair in _ALTERNATIVES if any(name in stated for name in pair) for name in pair}
         return {*_NEVER_INHERITED, *(others - set(stated))}
-    if place[0] == "toolchain_options":
+    if place[0] in ("toolchain_options", "runtime_options"):
         return set()  # handed on as they are
     return {refined for name, refined in _REFINEMENTS.items() if name in stated}
 

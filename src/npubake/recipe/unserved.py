@@ -32,7 +32,6 @@ UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("layer_overrides", "*", "set", "hessian"): (),
     ("layer_overrides", "*", "set", "bias_correction"): (),
     ("layer_overrides", "*", "set", "mod"): (),
-    ("runtime_options",): (),
 }
 
 

@@ -134,7 +134,8 @@ class Artifact:
 class Build:
     """All that a manifest says. contract: ``compile``'s; verified: ``verify``'s record; gates: checks of all verdicts;
     metrics: product metric, ``{name: {float, quantized}}``; board: measured on a board, by ``BOARD_METRICS``;
-    fast: a --fast trial; finished: UTC time in ISO 8601; npubake: its version; host: the machine of this build.
+    runtime_options: the recipe's, as they are; fast: a --fast trial; finished: UTC time in ISO 8601; npubake: its
+    version; host: the machine of this build.
     """
 
     origin: Origin
@@ -153,6 +154,7 @@ class Build:
     host: Mapping[str, Any]
     fast: bool = False
     board: Mapping[str, float] = field(default_factory=dict)
+    runtime_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def build_manifest(build: Build) -> dict[str, Any]:
@@ -168,6 +170,7 @@ def build_manifest(build: Build) -> dict[str, Any]:
             "precision": _plain(asdict(build.precision)),
             "calibration": asdict(build.calibration),
             "interface": _interface(build.contract),
+            "runtime_options": _plain(build.runtime_options),
             "verified": {
                 "exact": build.verified["exact"],
                 "tolerance": build.verified["tolerance"],

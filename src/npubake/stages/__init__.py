@@ -45,7 +45,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "check",
-            2,
+            3,
             {"graph": "graph", "calibration": "listing?", "validation": "listing?"},
             {"report": "record"},
         ),

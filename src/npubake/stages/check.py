@@ -2,10 +2,12 @@
 
 Parameters (JSON; whatever is absent is not checked):
   lane              the target's lane, canonical (never ``platform``)
-  platform          {name, precisions: [int8, ...], max_l2m_bytes: bytes or null, tail}: facts of the platform file
+  platform          {name, precisions: [int8, ...], activation_granularities: [per_tensor], max_l2m_bytes: bytes or
+                    null, tail}: facts of the platform file
   options           {max_l2m_bytes: bytes or null, output_no_padding: bool}: the recipe's choices for the platform
   inputs            {name: {layout: NCHW | NHWC}}: inputs that the recipe names
   runtime_input     {name: {type, range}}
+  calibration       {granularity}: of activations; mod: {layers: [patterns]}
   bits              {op_types: {type: precision}, roles: {role: precision}}: applied before the layer overrides
   layer_overrides   [{match: {names, patterns, op_types, roles, subgraph: {from, to}}, set: {...}}]
   remove            {inputs: [types], outputs: [types]}
@@ -36,8 +38,9 @@ from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.summary import GraphSummary
 from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
+from npubake.quant.asked_in_vain import granularity_faults, learnt_layer_faults, setting_faults
 from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
-from npubake.quant.precisions import Asked, decide_precisions
+from npubake.quant.precisions import Asked, Precisions, decide_precisions
 
 _SHOWN = 10
 
@@ -51,10 +54,15 @@ def run(job: Job) -> None:
     inputs = params.get("inputs", {})
     faults += input_faults(summary, inputs)
     faults += _precision_faults(params)
+    faults += granularity_faults(params)
+    faults += learnt_layer_faults(summary, params)
     faults += _kernel_faults(summary, overrides, resolved)
     faults += runtime_input_faults(summary, params.get("runtime_input", {}), inputs)
     faults += metric_faults(summary, params["metric"]) if params.get("metric") else ()
-    faults += _removal_faults(summary, params, resolved)
+    precisions = _precisions(summary, params, resolved)
+    if precisions is not None:
+        faults += setting_faults(summary, overrides, resolved, precisions)
+    faults += _removal_faults(summary, params, precisions)
     faults += _memory_faults(params)
     faults += _data_faults(job)
     if faults:
@@ -68,18 +76,30 @@ def run(job: Job) -> None:
     job.outputs["report"].write_text(json.dumps(report, sort_keys=True, indent=1) + "\n", encoding="utf-8")
 
 
-def _removal_faults(
-    summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...]
-) -> Iterator[Fault]:
+def _removal_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None) -> Iterator[Fault]:
     runtime = params.get("runtime_input", {})
     pictures = [name for name, entry in runtime.items() if entry["type"] in PICTURE_CHANNELS]
-    return removal_faults(summary, params.get("remove", {}), _quantisation(summary, params, resolved), pictures)
+    return removal_faults(summary, params.get("remove", {}), _quantisation(params, precisions), pictures)
 
 
-def _quantisation(
+def _quantisation(params: Mapping[str, Any], made: Precisions | None) -> Quantisation | None:
+    """What lane and overrides will put at the edges."""
+    if made is None:
+        return None
+    return Quantisation(
+        held=frozenset(made.dtypes),
+        wide=frozenset(name for name, dtype in made.dtypes.items() if dtype == "int16"),
+        integer=frozenset(name for name, entry in made.groups.items() if is_integer(entry.precision)),
+        half=frozenset(name for name, entry in made.groups.items() if entry.precision == "float16"),
+        unrounded=frozenset(name for name, entry in made.groups.items() if entry.accumulator_output),
+        int32_tail=params.get("platform", {}).get("tail") == "int32",
+    )
+
+
+def _precisions(
     summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...]
-) -> Quantisation | None:
-    """What lane and overrides will put at the edges; None where the lane is not known, which is a fault of its own."""
+) -> Precisions | None:
+    """What lane and overrides come to; None where the lane is not known, which is a fault of its own."""
     try:
         lane = parse_lane(params.get("lane", ""))
     except BuildError:
@@ -90,18 +110,12 @@ def _quantisation(
             path=entry.path,
             groups=entry.groups,
             precision=overrides[entry.index].get("set", {}).get("activation"),
+            output=overrides[entry.index].get("set", {}).get("output"),
+            fuse=overrides[entry.index].get("set", {}).get("fuse"),
         )
         for entry in resolved
     ]
-    made = decide_precisions(summary, lane, asked, frozenset())
-    return Quantisation(
-        held=frozenset(made.dtypes),
-        wide=frozenset(name for name, dtype in made.dtypes.items() if dtype == "int16"),
-        integer=frozenset(name for name, entry in made.groups.items() if is_integer(entry.precision)),
-        half=frozenset(name for name, entry in made.groups.items() if entry.precision == "float16"),
-        unrounded=frozenset(name for name, entry in made.groups.items() if entry.accumulator_output),
-        int32_tail=params.get("platform", {}).get("tail") == "int32",
-    )
+    return decide_precisions(summary, lane, asked, frozenset())
 
 
 def _overrides(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

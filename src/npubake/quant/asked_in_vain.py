@@ -1,0 +1,77 @@
+"""quant: what a recipe asks of layers that cannot heed it. A summary and parameters in, faults out; no numpy.
+
+A setting that no matched layer reads would be accepted and ignored: it is refused instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from npubake.errors import Fault
+from npubake.graph.resolve import ResolvedOverride, match_overrides
+from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.quant.lanes import is_integer
+from npubake.quant.precisions import GEMM_KINDS, Precisions
+
+OF_WEIGHTS = ("weights", "granularity", "group_size", "search_weight_scale", "hessian", "bias_correction", "mod")
+OF_RANGES = ("method", "percentile", "asymmetric")
+_REFUSALS = (False, "none")  # a step that is kept out is kept out, whatever stands there
+
+
+def granularity_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
+    """A granularity of activations that the platform does not take."""
+    platform = params.get("platform", {})
+    asked = params.get("calibration", {}).get("granularity", "per_tensor")
+    taken = platform.get("activation_granularities", ["per_tensor"])
+    if asked not in taken:
+        name = platform.get("name", "the platform")
+        what = f"{name} does not take activations {asked}"
+        hint = (
+            f"{name} takes: {', '.join(taken)}. Channels that differ much are served by 'method: mse', by "
+            "equivalent_transformation, or by int16 for these layers."
+        )
+        yield Fault(what=what, path="$.quant_config.calibration.granularity", hint=hint)
+
+
+def learnt_layer_faults(summary: GraphSummary, params: Mapping[str, Any]) -> list[Fault]:
+    """Patterns of ``mod.layers`` that match nothing."""
+    patterns = (params.get("mod") or {}).get("layers", ())
+    selectors = [
+        {"match": {"names": [pattern]}, "path": f"quant_config.mod.layers[{index}]"}
+        for index, pattern in enumerate(patterns)
+    ]
+    return match_overrides(summary, selectors)[1]
+
+
+def setting_faults(
+    summary: GraphSummary,
+    overrides: Sequence[Mapping[str, Any]],
+    resolved: Iterable[ResolvedOverride],
+    precisions: Precisions,
+) -> Iterator[Fault]:
+    """Settings of weights where no matched layer has integer weights, and of ranges where none makes an integer."""
+    groups = {group.name: group for group in summary.groups}
+    for entry in resolved:
+        change, matched = overrides[entry.index].get("set", {}), [groups[name] for name in entry.groups]
+        if not matched:
+            continue
+        for key in (key for key in OF_WEIGHTS if key in change and change[key] not in _REFUSALS):
+            if not any(_has_weights(group, precisions) for group in matched):
+                what = "none of the layers that it matches has weights that are held as integers"
+                hint = "Match a Conv, ConvTranspose, Gemm or MatMul with constant weights that computes in integers."
+                yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
+        for key in (key for key in OF_RANGES if key in change):
+            if not any(_makes_integers(group, precisions) for group in matched):
+                what = "nothing that the layers make, which it matches, is held as an integer: no range is chosen"
+                hint = "Remove it, or ask int8 or int16 of these layers."
+                yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
+
+
+def _has_weights(group: FusionGroup, precisions: Precisions) -> bool:
+    weighted = group.kind in GEMM_KINDS and group.kind != "matmul"
+    return weighted and is_integer(precisions.groups[group.name].precision)
+
+
+def _makes_integers(group: FusionGroup, precisions: Precisions) -> bool:
+    return any(name in precisions.dtypes for name in (*group.inputs, *group.outputs))

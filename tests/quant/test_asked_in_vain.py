@@ -1,0 +1,62 @@
+"""quant: settings that no matched layer can heed are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npubake.graph.resolve import resolve_overrides
+from npubake.quant.asked_in_vain import OF_RANGES, OF_WEIGHTS, granularity_faults, learnt_layer_faults, setting_faults
+from npubake.quant.lanes import LANES
+from npubake.quant.precisions import Asked, decide_precisions
+from npubake.quant.request import Settings
+from tests.graph.summaries import summary
+
+
+def paths(lane: str, name: str, **change: Any) -> list[str]:
+    overrides = [{"match": {"names": [name]}, "set": change}]
+    resolved = resolve_overrides(summary(), overrides)
+    asked = [Asked(path=entry.path, groups=entry.groups, precision=change.get("activation")) for entry in resolved]
+    made = decide_precisions(summary(), LANES[lane], asked, frozenset())
+    return [fault.path for fault in setting_faults(summary(), overrides, resolved, made)]
+
+
+@pytest.mark.parametrize(
+    ("lane", "name", "change", "refused"),
+    [
+        ("a8w8", "/stem/Conv", {"granularity": "per_tensor", "hessian": True, "method": "mse"}, []),
+        ("a8w8", "/head/Softmax", {"granularity": "per_tensor", "method": "mse"}, ["granularity"]),
+        ("a8w8", "/head/Softmax", {"hessian": False, "bias_correction": "none", "mod": False}, []),
+        ("a8w8", "/head/*", {"weights": "int16"}, []),  # the head's Conv has weights, the others are no fault
+        ("fp16", "/stem/Conv", {"weights": "int4", "percentile": 0.9}, ["weights", "percentile"]),
+        ("fp16", "/stem/Conv", {"activation": "int8", "weights": "int4", "percentile": 0.9}, []),
+        ("a8w8", "/stem/Conv", {"activation": "float32", "mod": True}, ["mod"]),
+    ],
+)
+def test_settings_that_nothing_reads(lane: str, name: str, change: dict[str, Any], refused: list[str]) -> None:
+    assert paths(lane, name, **change) == [f"$.layer_overrides[0].set.{key}" for key in refused]
+
+
+def test_every_setting_is_of_precisions_weights_or_ranges() -> None:
+    others = {"activation", "output", "fuse", "equivalent_transformation"}
+    assert {*OF_WEIGHTS, *OF_RANGES, *others} == set(Settings.__slots__)
+
+
+def test_a_granularity_that_the_platform_does_not_take_names_it() -> None:
+    asked = {"calibration": {"granularity": "per_channel"}}
+    facts = {"name": "j6p", "activation_granularities": ["per_tensor"]}
+    (fault,) = granularity_faults({**asked, "platform": facts})
+    assert (fault.path, "j6p" in fault.what) == ("$.quant_config.calibration.granularity", True)
+    taken = {**facts, "activation_granularities": ["per_tensor", "per_channel"]}
+    assert list(granularity_faults({**asked, "platform": taken})) == []
+    assert list(granularity_faults({"platform": facts})) == []
+
+
+def test_learnt_layers_that_are_not_there_are_named_one_by_one() -> None:
+    params = {"mod": {"layers": ["/stem/*", "/nothing", "/haed/Conv"]}}
+    assert [fault.path for fault in learnt_layer_faults(summary(), params)] == [
+        "$.quant_config.mod.layers[1]",
+        "$.quant_config.mod.layers[2]",
+    ]
+    assert learnt_layer_faults(summary(), {"mod": False}) == learnt_layer_faults(summary(), {}) == []
