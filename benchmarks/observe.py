@@ -1,8 +1,9 @@
 """What one pass of ``observe`` costs: against a plain float loop over the same images, and in memory.
 
-    python benchmarks/observe.py [--model models/digits_yolo_640.onnx] [--repetitions 9]
+    python benchmarks/observe.py [--model models/digits_yolo_640.onnx] [--repetitions 5]
+    python benchmarks/observe.py --model FOLDER/efficientnet_lite0.onnx --data FOLDER/efficientnet_lite0.npz
 
-Both run warm in one process with the same threads, one after the other in turns; medians and their ratio are reported.
+The second takes a subject of benchmarks/models.py. Both run warm in one process with the same threads, one after the other in turns; medians and their ratio are reported.
 Peak resident size is measured in fresh processes at 8 and at 128 samples (the examples are repeated to reach them).
 """
 
@@ -19,11 +20,14 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from npubake.calibration.collection import SourceFiles, collect
 from npubake.calibration.inference import TensorSession
 from npubake.calibration.inputs import Request
 from npubake.calibration.observing import observe
-from npubake.calibration.samples import Example, SampleSet, SampleWriter
+from npubake.calibration.samples import Example, InputForm, SampleSet, SampleWriter
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.recipe.data import list_data
@@ -34,16 +38,30 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def prepare(folder: Path, source: Path, data: Path, preset: str) -> None:
-    """The optimised model, its graph.json and one sample set, in ``folder``."""
+    """The optimised model, its graph.json and one sample set, in ``folder``. data: a folder of pictures for ``preset``,
+    or an npz whose ``calibration`` holds prepared samples of the model's one input.
+    """
     imported = Job(params={}, inputs={"model": (source,)}, outputs={"model": folder / "imported.onnx"})
     import_model.run(imported)
     outputs = {"model": folder / "model.onnx", "graph": folder / "graph.json"}
     optimize.run(Job(params={}, inputs={"model": (folder / "imported.onnx",)}, outputs=outputs))
+    graph = GraphSummary.load(folder / "graph.json")
+    if data.suffix == ".npz":
+        prepared(folder, graph, np.load(data)["calibration"])
+        return
     listing = list_data(data, lambda path: hashlib.sha256(path.read_bytes()).hexdigest())
     files = SourceFiles(json.loads(listing.to_json()), listing.paths)
     request = Request.from_params({"preset": PRESETS[preset].expanded()})
-    graph = GraphSummary.load(folder / "graph.json")
     collect(files, graph, request, folder / "samples.npz", lambda _done, _total: None)
+
+
+def prepared(folder: Path, graph: GraphSummary, values: NDArray[np.float32]) -> None:
+    (name,) = graph.inputs
+    form = InputForm(shape=graph.tensors[name].shape, dtype="float32", linear=None)
+    with SampleWriter(folder / "samples.npz", {name: form}) as writer:
+        for value in values:
+            writer.add(Example(stored={name: value.reshape(form.shape)}, geometry={}, sources={}))
+        writer.finish({"random": False})
 
 
 def repeated(folder: Path, count: int) -> Path:
@@ -100,8 +118,8 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "digits_yolo_640.onnx")
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "digits" / "calibration")
     parser.add_argument("--preset", default="yolo_640")
-    parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--samples", type=int, default=128)
+    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
