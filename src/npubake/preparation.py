@@ -20,6 +20,7 @@ from npubake.plan.subject import Subject
 from npubake.platforms import platform_folder
 from npubake.recipe import lock
 from npubake.recipe.data import RANDOM, Listing, find_labels, list_data
+from npubake.recipe.model_data import ModelData, find_model_data
 from npubake.recipe.named import no_file
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.targets import Catalogue, Target, load_catalogue, resolve
@@ -172,6 +173,8 @@ class _DataSets:
 def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bool) -> Subject:
     """A target with its data. Raises RecipeError with the faults of its files and of both data sets."""
     recipe, faults = target.recipe, _file_faults(target.recipe)
+    weights = ModelData() if faults else find_model_data(recipe.model.path, recipe.where("$.model.path"))
+    faults += weights.faults
 
     def tried(make: Callable[[], Listing]) -> Listing:
         try:
@@ -196,6 +199,7 @@ def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bo
         calibration=calibration,
         validation=validation,
         labels=labels,
+        weights=tuple(weights.files.values()),
         fast=fast,
     )
 

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from npubake.errors import Fault, RecipeError
+from npubake.graph.other_formats import HEAD, other_format
 
 _EXPORT = "Name a file that an ONNX exporter wrote."
 
@@ -24,12 +25,22 @@ def tensor_facts(path: Path) -> tuple[list[tuple[str, tuple[int | str, ...], str
         hint = "Name the ONNX file; relative paths count from the current folder."
         raise RecipeError(Fault(what="there is no such file", where=str(path), hint=hint)) from error
     except (DecodeError, OSError) as error:
-        raise RecipeError(Fault(what=f"not an ONNX model: {error}", where=str(path), hint=_EXPORT)) from error
+        raise RecipeError(Fault(what=_no_model(path, str(error)), where=str(path), hint=_EXPORT)) from error
     if not graph.node:
-        raise RecipeError(Fault(what="not an ONNX model: it has no node", where=str(path), hint=_EXPORT))
+        raise RecipeError(Fault(what=_no_model(path, "it has no node"), where=str(path), hint=_EXPORT))
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [_fact(value) for value in graph.input if value.name not in constants]
     return inputs, [_fact(value) for value in graph.output]
+
+
+def _no_model(path: Path, why: str) -> str:
+    """What to say of a file that is no model: what it is, where that is recognised."""
+    try:
+        with path.open("rb") as stream:
+            kind = other_format(stream.read(HEAD))
+    except OSError:
+        kind = ""
+    return f"not an ONNX model: this is {kind}" if kind else f"not an ONNX model: {why}"
 
 
 def _fact(value: onnx.ValueInfoProto) -> tuple[str, tuple[int | str, ...], str]:

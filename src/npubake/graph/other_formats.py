@@ -20,12 +20,12 @@ _PREFIXES: tuple[tuple[int, bytes, str], ...] = (  # place of the mark, the mark
     (0, b"\x80\x04", "a Python pickle"),
     (0, b"\x80\x05", "a Python pickle"),
 )
-_READ = 512  # bytes within which a web page names itself
+HEAD = 512  # bytes that decide; a web page names itself within them
 
 
 def other_format(data: bytes) -> str:
     """What the file is, with its article; '' where nothing is recognised."""
-    head = data[:_READ]
+    head = data[:HEAD]
     if not head.strip(b"\0 \r\n\t"):
         return "an empty file"
     text = head.lstrip().lower()

@@ -55,7 +55,11 @@ class _Road:
         baseline = [self._file(recipe.model.baseline)] if recipe.model.baseline else []
         self._add(
             "import",
-            {"model": [self._file(recipe.model.path)], "baseline": baseline},
+            {
+                "model": [self._file(recipe.model.path)],
+                "data": [self._file(path) for path in subject.weights],
+                "baseline": baseline,
+            },
             parameters.of_import(subject),
             {"model": f"{recipe.name}_original_float_model.onnx"},
         )

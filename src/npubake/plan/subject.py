@@ -16,7 +16,8 @@ FAST_EXAMPLES = 8  # of the calibration and of the validation set, in a --fast t
 class Subject:
     """What is planned: a target, its preprocessing as the lock has it, and its data by names and digests.
 
-    validation: None where the recipe states no metric; then the calibration set serves the tensor measures.
+    validation: None where the recipe states no metric; then the calibration set serves the tensor measures. weights:
+    files beside the model that keep its values, in the order that ``import`` expects.
     """
 
     target: Target
@@ -24,6 +25,7 @@ class Subject:
     calibration: Listing
     validation: Listing | None = None
     labels: tuple[Path, ...] = ()
+    weights: tuple[Path, ...] = ()
     fast: bool = False
 
     @property
