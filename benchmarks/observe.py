@@ -3,8 +3,9 @@
     python benchmarks/observe.py [--model models/digits_yolo_640.onnx] [--repetitions 5]
     python benchmarks/observe.py --model FOLDER/efficientnet_lite0.onnx --data FOLDER/efficientnet_lite0.npz
 
-The second takes a subject of benchmarks/models.py. Both run warm in one process with the same threads, one after the other in turns; medians and their ratio are reported.
-Peak resident size is measured in fresh processes at 8 and at 128 samples (the examples are repeated to reach them).
+The second takes a subject of benchmarks/models.py. Both sides run warm in one process with the same threads, one after
+the other in turns; medians and their ratio are reported. Peak resident size is measured in fresh processes at 8 and at
+128 samples (the examples are repeated to reach them).
 """
 
 from __future__ import annotations
