@@ -1,0 +1,56 @@
+"""tuning: biases that take back what rounding the weights shifts, from the mean of what each layer reads.
+
+A layer computes W x + b; with rounded weights its mean output moves by (What - W) mean(x), a constant for each output
+channel that the bias can undo (Nagel et al., *Data-Free Quantization Through Weight Equalization and Bias Correction*,
+2019, section 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npubake.tuning.bias_correction import analytic, column_means
+from npubake.tuning.candidate import Candidate, Layer, channel_means
+from npubake.tuning.simulation import Array
+
+Wide = NDArray[np.float64]
+_BIAS_LIMIT = 2**30  # the half of int32 that is the bias' own (quant.weights)
+
+
+def corrected_from_statistics(candidate: Candidate, groups: Collection[str]) -> dict[str, Array]:
+    """New biases of ``groups``, by initialiser; from the channel means of the statistics, so without an inference."""
+    layers = [layer for name, layer in candidate.layers.items() if name in groups and correctable(layer)]
+    means = channel_means(candidate.start, [layer.form.tensor for layer in layers])
+    found = {}
+    for layer in layers:
+        if layer.form.tensor in means:
+            values = candidate.constants.get(layer.operand.initializer, layer.nearest)
+            columns = column_means(layer.form, means[layer.form.tensor])
+            found[layer.operand.bias_name] = corrected_bias(layer, values, columns)
+    return found
+
+
+def correctable(layer: Layer) -> bool:
+    """True where the layer has a bias with one element for each output channel."""
+    bias = layer.operand.bias
+    return bias is not None and bias.size == layer.form.groups * layer.form.rows
+
+
+def corrected_bias(layer: Layer, values: NDArray[Any], mean: Wide, target: Wide | None = None) -> Array:
+    """The layer's bias for weights ``values`` (code * scale). mean: [groups, columns] of what the quantised layer
+    reads; target: of what the float layer reads, where that differs. A channel whose bias would leave its half of int32
+    keeps the old one.
+    """
+    bias = layer.operand.bias
+    assert bias is not None  # only correctable layers come here
+    form = layer.form
+    matrix = form.to_matrix(layer.operand.weights.astype(np.float64))
+    shift = analytic(matrix, form.to_matrix(np.asarray(values, np.float64)), mean, target)
+    made = bias.astype(np.float64) + shift.reshape(bias.shape)
+    scales = np.asarray(layer.parameters.scales) * layer.input_scale
+    steps = made / np.tile(scales, bias.shape[-1] // len(scales))
+    return np.where(np.abs(steps) < _BIAS_LIMIT, made, bias).astype(np.float32)

@@ -1,0 +1,144 @@
+"""tuning: the judge. A slice of the calibration set that no step has seen, the float model's answers on it, figures.
+
+Judged by SQNR in dB, pooled over the slice for each output: 10 log10(sum of squares of the float values / sum of
+squares of the differences). Where an output is a Softmax that is nearly saturated, its logits are judged in its place:
+the probabilities of such a network swing by 10 dB between neighbouring settings and say little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log10
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from npubake.calibration.inference import open_session
+from npubake.calibration.samples import SampleSet
+from npubake.graph.summary import GraphSummary
+from npubake.tuning.execution import exposing
+from npubake.tuning.simulation import Form, Simulator
+
+Feeds = Mapping[str, NDArray[Any]]
+LEAST_SAMPLES = 4  # fewer leave nothing to judge on
+_LEAST_JUDGED, _MOST_JUDGED = 2, 16
+_BLOCK = 4  # neighbours in the set are often crops of one photograph: they stay on one side
+_SATURATED = 0.9  # mean of the largest probability
+_EXACT_DB = 120.0  # no error at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Indices of the examples that steps may learn from, and of those that judge; both ascending, disjoint."""
+
+    learn: tuple[int, ...]
+    judged: tuple[int, ...]
+
+
+def split(count: int, held_out: float) -> Split:
+    """Hold ``held_out`` of ``count`` examples back (at least 2, at most 16), in blocks of up to 4 neighbours that are
+    spread evenly. With fewer than 4 examples nothing is held back: there is no judging.
+    """
+    if count < LEAST_SAMPLES:
+        return Split(learn=tuple(range(count)), judged=())
+    wanted = min(max(round(count * held_out), _LEAST_JUDGED), _MOST_JUDGED, count // 2)
+    blocks = max(wanted // _BLOCK, 1)
+    judged: list[int] = []
+    for block in range(blocks):
+        size = wanted * (block + 1) // blocks - wanted * block // blocks
+        end = count * (block + 1) // blocks
+        judged.extend(range(end - size, end))
+    return Split(learn=tuple(index for index in range(count) if index not in judged), judged=tuple(judged))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """decibels: SQNR of each judged tensor, by the name of the graph output that it stands for, to 0.01 dB."""
+
+    decibels: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.decibels.values()) / len(self.decibels)
+
+    def gain(self, before: Score) -> float:
+        """Mean over the outputs of what was won, in dB."""
+        return self.mean - before.mean
+
+    def worst_loss(self, before: Score) -> float:
+        """The largest loss of one output, in dB; not positive where none lost."""
+        return max(before.decibels[name] - value for name, value in self.decibels.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Judge:
+    """feeds: the examples that judge; references: float values of the judged tensors, one entry an example.
+
+    watched: graph output -> the tensor that is judged in its place.
+    """
+
+    feeds: Sequence[Feeds]
+    watched: Mapping[str, str]
+    references: Sequence[Mapping[str, NDArray[Any]]]
+
+    @classmethod
+    def of(
+        cls,
+        model: onnx.ModelProto,
+        summary: GraphSummary,
+        samples: SampleSet,
+        judged: Sequence[int],
+        threads: int,
+    ) -> Judge:
+        """Run the float model over the examples ``judged``."""
+        outputs = [name for name in summary.outputs if summary.tensors[name].dtype == "float32"]
+        logits = _logits(summary)
+        wanted = list(dict.fromkeys([*outputs, *(logits[name] for name in outputs if name in logits)]))
+        feeds = [samples.read(index) for index in judged]
+        if not wanted or not feeds:
+            return cls(feeds=(), watched={}, references=())
+        session = open_session(exposing(model, wanted), "float model", threads)
+        values = [dict(zip(wanted, session.run(wanted, dict(example)), strict=True)) for example in feeds]
+        watched = {
+            name: logits[name] if name in logits and _saturated([entry[name] for entry in values]) else name
+            for name in outputs
+        }
+        return cls(feeds=feeds, watched=watched, references=values)
+
+    @property
+    def able(self) -> bool:
+        """False where there is nothing to judge on or by."""
+        return bool(self.watched)
+
+    def score(self, simulator: Simulator, forms: Mapping[str, Form], most: int | None = None) -> Score:
+        """Figures of one choice of forms; ``most``: on the first so many examples alone."""
+        signal = dict.fromkeys(self.watched, 0.0)
+        noise = dict.fromkeys(self.watched, 0.0)
+        for feeds, reference in zip(self.feeds[:most], self.references[:most], strict=True):
+            values = simulator.run(feeds, forms)
+            for name, tensor in self.watched.items():
+                wanted = reference[tensor].astype(np.float64)
+                signal[name] += float(np.square(wanted).sum())
+                noise[name] += float(np.square(wanted - values[tensor]).sum())
+        return Score(decibels={name: decibels(signal[name], noise[name]) for name in self.watched})
+
+
+def decibels(signal: float, noise: float) -> float:
+    """10 log10(signal / noise), to 0.01 dB, between -120 and 120."""
+    if noise <= 0.0 or signal <= 0.0:
+        return _EXACT_DB if noise <= 0.0 else -_EXACT_DB
+    return round(min(max(10.0 * log10(signal / noise), -_EXACT_DB), _EXACT_DB), 2)
+
+
+def _logits(summary: GraphSummary) -> dict[str, str]:
+    """Graph outputs that a Softmax makes, and what it reads."""
+    makers = summary.producer_group()
+    made = {name: makers[name] for name in summary.outputs if name in makers}
+    return {name: group.inputs[0] for name, group in made.items() if group.kind == "softmax"}
+
+
+def _saturated(probabilities: Sequence[NDArray[Any]]) -> bool:
+    return float(np.mean([entry.max(axis=-1).mean() for entry in probabilities])) > _SATURATED

@@ -1,0 +1,145 @@
+"""tuning: which activations take 16 bits. Classes of tensors that share a scale are lifted as one.
+
+Ranked by the noise that each makes when it alone is quantised, then judged: the first one, two, four, ... together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npubake.calibration.statistics import TensorStatistics
+from npubake.quant.affine import tensor_parameters
+from npubake.quant.ranges import including_zero, widened
+from npubake.quant.tensor_ranges import WIDE_MARGIN
+from npubake.tuning.candidate import Candidate
+from npubake.tuning.ranking import worst_first
+from npubake.tuning.simulation import Form, Simulator, form_of, untouched
+from npubake.tuning.trials import Bench
+
+RANKED_ON = 2  # examples of the unseen slice: a ranking, not a figure
+_NEAR_DB = 0.25  # fewer lifted tensors are taken where they cost no more than this
+_STREAM_DB = 6.0  # what 16-bit residual streams must win to go beyond the number allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liftable:
+    """Tensors of one scale that 8 bits hold. group: a group that makes one of them; tensors: those with a quantiser."""
+
+    group: str
+    tensors: tuple[str, ...]
+
+
+def liftable(candidate: Candidate) -> list[Liftable]:
+    """All that could take 16 bits, in graph order: not the graph's inputs, nothing whose bits a person has chosen."""
+    summary = candidate.start.subject.summary
+    said = {
+        name
+        for settings, names in zip(candidate.start.request.settings, candidate.start.matched, strict=True)
+        if settings.activation is not None or settings.output is not None
+        for name in names
+    }
+    makers = summary.producer_group()
+    shared = {name: members for members in candidate.assignment.record.shared_scales for name in members}
+    found: dict[tuple[str, ...], Liftable] = {}
+    for name in candidate.simulated.forms:
+        members = shared.get(name, (name,))
+        made = [makers[member].name for member in members if member in makers]
+        if members in found or len(made) < len(members) or said.intersection(made):
+            continue
+        if candidate.parameters.tensors[name].dtype == "uint8":
+            held = tuple(member for member in members if member in candidate.simulated.forms)
+            found[members] = Liftable(group=made[0], tensors=held)
+    return list(found.values())
+
+
+def choose_lifts(bench: Bench, candidate: Candidate, most: int) -> list[Liftable]:
+    """At most ``most`` tensors, those that win most on the unseen slice; [] where none does."""
+    simulator = bench.simulator(candidate)
+    known = liftable(candidate)
+    noise = IsolatedNoise.of(bench, candidate, simulator)
+    by_group = {entry.group: entry for entry in known}
+    order = [by_group[name] for name in worst_first(list(by_group), lambda groups: noise(by_group, groups), most)]
+    order = _within(order, most)
+    statistics, forms = candidate.start.subject.statistics, candidate.forms()
+    means = {
+        size: bench.judge.score(simulator, {**forms, **wide_forms(order[:size], statistics)}).mean
+        for size in (0, *_prefixes(len(order)))
+    }
+    best = max(means.values())
+    return order[: next(size for size, mean in means.items() if mean >= best - _NEAR_DB)]
+
+
+def residual_streams(bench: Bench, candidate: Candidate) -> list[Liftable]:
+    """Sums that pass on to further sums, where 16 bits for all of them win more than 6 dB; else []."""
+    summary = candidate.start.subject.summary
+    adds = {group.name: group for group in summary.groups if group.kind == "add" and len(group.inputs) == 2}
+    read = {name for group in adds.values() for name in group.inputs}
+    streams = [
+        entry for entry in liftable(candidate) if entry.group in adds and read.intersection(adds[entry.group].outputs)
+    ]
+    if not streams:
+        return []
+    simulator, forms = bench.simulator(candidate), candidate.forms()
+    wide = wide_forms(streams, candidate.start.subject.statistics)
+    gain = bench.judge.score(simulator, {**forms, **wide}).gain(bench.judge.score(simulator, forms))
+    return streams if gain >= _STREAM_DB else []
+
+
+def wide_forms(lifted: Sequence[Liftable], statistics: Mapping[str, TensorStatistics]) -> dict[str, Form]:
+    """The 16-bit forms of the tensors of ``lifted``, each class with the range of all its tensors and the margin."""
+    forms = {}
+    for entry in lifted:
+        ends = [statistics[name] for name in entry.tensors]
+        span = including_zero(min(end.minimum for end in ends), max(end.maximum for end in ends))
+        form = form_of(tensor_parameters(widened(span, WIDE_MARGIN), "int16", asymmetric=False))
+        forms.update(dict.fromkeys(entry.tensors, form))
+    return forms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IsolatedNoise:
+    """Noise at the judged outputs when only some tensors are quantised, relative to the outputs' energy."""
+
+    bench: Bench
+    simulator: Simulator
+    quiet: Mapping[str, Form]
+    forms: Mapping[str, Form]
+    answers: Sequence[Mapping[str, NDArray[np.float32]]]
+
+    @classmethod
+    def of(cls, bench: Bench, candidate: Candidate, simulator: Simulator) -> IsolatedNoise:
+        statistics = candidate.start.subject.statistics
+        quiet = {
+            name: untouched(max(-statistics[name].minimum, statistics[name].maximum)) for name in simulator.quantised
+        }
+        answers = [simulator.run(feeds, quiet) for feeds in bench.judge.feeds[:RANKED_ON]]
+        return cls(bench=bench, simulator=simulator, quiet=quiet, forms=candidate.forms(), answers=answers)
+
+    def __call__(self, known: Mapping[str, Liftable], groups: Sequence[str]) -> float:
+        chosen = {**self.quiet, **{name: self.forms[name] for group in groups for name in known[group].tensors}}
+        total = 0.0
+        for feeds, answer in zip(self.bench.judge.feeds[:RANKED_ON], self.answers, strict=True):
+            values = self.simulator.run(feeds, chosen)
+            for name, wanted in answer.items():
+                energy = float(np.square(wanted.astype(np.float64)).sum())
+                total += float(np.square(wanted.astype(np.float64) - values[name]).sum()) / max(energy, 1e-30)
+        return total
+
+
+def _within(order: Sequence[Liftable], most: int) -> list[Liftable]:
+    """Entries in order while their tensors are no more than ``most`` together."""
+    taken: list[Liftable] = []
+    for entry in order:
+        if sum(len(one.tensors) for one in taken) + len(entry.tensors) <= most:
+            taken.append(entry)
+    return taken
+
+
+def _prefixes(count: int) -> list[int]:
+    """1, 2, 4, ... and ``count``."""
+    sizes = [1 << power for power in range(count.bit_length()) if 1 << power < count]
+    return [*sizes, count] if count else []

@@ -1,0 +1,172 @@
+"""tuning: weights of every layer rounded with regard to what the layer reads, and biases that follow.
+
+Two ways to know what a layer reads. *float*: moments of the float model's activations, gathered in one pass.
+*execution*: layers are taken in order of execution, what they read comes out of the quantised layers before them, and
+the target is what the float layer makes of what it reads in the float model; errors made before are so paid back
+("asymmetric").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from npubake.calibration.inference import open_session
+from npubake.tuning.biases import correctable, corrected_bias
+from npubake.tuning.candidate import Candidate, Layer, on_bias_grid
+from npubake.tuning.execution import Stream, exposing
+from npubake.tuning.hessian import Grid, HessianSettings, asymmetric_target, round_with_hessian
+from npubake.tuning.moments import Moments, accumulate
+from npubake.tuning.simulation import Array, Form, SimulatedModel
+
+Feeds = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """rounded: groups that are rounded by their Hessian, with ``hessian``; corrected: groups whose bias follows;
+    positions: output positions that are looked at in one example.
+    """
+
+    rounded: frozenset[str]
+    corrected: frozenset[str]
+    hessian: HessianSettings
+    positions: int
+    threads: int
+
+    def touches(self, layer: Layer) -> bool:
+        return layer.group in self.rounded or (layer.group in self.corrected and correctable(layer))
+
+
+def round_from_float(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Array]:
+    """Constants of the layers, each from what it reads in the float model; layers are independent of each other."""
+    layers = [layer for layer in candidate.layers.values() if how.touches(layer)]
+    layers.sort(key=lambda layer: -layer.form.groups * layer.form.columns**2)
+    with ThreadPoolExecutor(max_workers=how.threads) as pool:
+        moments = _float_moments(candidate, layers, feeds, how, pool)
+        made = pool.map(lambda layer: _rounded(candidate, layer, moments[layer.group], how), layers)
+        return {name: value for constants in made for name, value in constants.items()}
+
+
+def _float_moments(
+    candidate: Candidate, layers: Sequence[Layer], feeds: Sequence[Feeds], how: Rounding, pool: ThreadPoolExecutor
+) -> dict[str, Moments]:
+    """Moments of what every layer reads in the float model; one example's tensors are held at a time."""
+    made = {layer.group: Moments.empty(layer.form) for layer in layers}
+    computed = list(dict.fromkeys(layer.form.tensor for layer in layers if layer.form.tensor not in feeds[0]))
+    session = open_session(exposing(candidate.start.model, computed), "float model", how.threads)
+    for index, example in enumerate(feeds):
+        values = {**example, **dict(zip(computed, session.run(computed, dict(example)), strict=True))}
+
+        def add(layer: Layer, index: int = index, values: Feeds = values) -> None:
+            accumulate(made[layer.group], layer.form, values[layer.form.tensor], index, how.positions)
+
+        list(pool.map(add, layers))
+    return made
+
+
+def round_in_execution(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Array]:
+    """Constants of all layers, each from what the quantised layers before it make of ``feeds``."""
+    real = Stream(candidate.start.model, feeds, {}, how.threads)
+    simulated = candidate.simulated
+    quantised = Stream(
+        with_forms(simulated, candidate.forms()),
+        feeds,
+        {**simulated.constants, **candidate.simulated_constants()},
+        how.threads,
+    )
+    place = {node.name: index for index, node in enumerate(candidate.start.model.graph.node)}
+    constants: dict[str, Array] = {}
+    with ThreadPoolExecutor(max_workers=how.threads) as pool:
+        for layer in sorted(filter(how.touches, candidate.layers.values()), key=lambda one: place[one.operand.node]):
+            real.advance(layer.operand.node)
+            quantised.advance(layer.operand.node)
+            moments = _seen(layer, simulated.views[layer.form.tensor], (real, quantised), how, pool)
+            made = _rounded(candidate, layer, moments, how)
+            constants.update(made)
+            quantised.constants.update(made)
+            if layer.operand.bias_name in made:
+                quantised.constants[layer.operand.bias_name] = on_bias_grid(layer, made[layer.operand.bias_name])
+    return constants
+
+
+def with_forms(simulated: SimulatedModel, forms: Mapping[str, Form]) -> onnx.ModelProto:
+    """The simulated model with every form as a constant in place of an input."""
+    model = onnx.ModelProto()
+    model.CopyFrom(simulated.model)
+    given: dict[str, float] = {}
+    for tensor, name in simulated.forms.items():
+        form = forms[tensor]
+        given.update({f"{name}/scale": form.scale, f"{name}/low": form.low, f"{name}/high": form.high})
+    inputs = [value for value in model.graph.input if value.name not in given]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, np.float32), name) for name, value in given.items()
+    )
+    return model
+
+
+def _seen(layer: Layer, view: str, streams: tuple[Stream, Stream], how: Rounding, pool: ThreadPoolExecutor) -> Moments:
+    """Moments of what the layer reads: examples in parallel, added up in their order."""
+    real, quantised = streams
+
+    def of_example(index: int) -> Moments:
+        moments = Moments.empty(layer.form, asymmetric=True)
+        read, target = quantised.live[index][view], real.live[index][layer.form.tensor]
+        accumulate(moments, layer.form, read, index, how.positions, target)
+        return moments
+
+    total = Moments.empty(layer.form, asymmetric=True)
+    for part in pool.map(of_example, range(len(real.live))):
+        _add(total, part)
+    return total
+
+
+def _add(total: Moments, part: Moments) -> None:
+    assert total.cross is not None  # both are made above
+    assert part.cross is not None
+    assert total.target_total is not None
+    assert part.target_total is not None
+    total.count += part.count
+    total.total += part.total
+    total.products += part.products
+    total.target_total += part.target_total
+    total.cross += part.cross
+
+
+def _rounded(candidate: Candidate, layer: Layer, moments: Moments, how: Rounding) -> dict[str, Array]:
+    """The layer's weights (code * scale) and its bias."""
+    operand = layer.operand
+    values = candidate.constants.get(operand.initializer, layer.nearest)
+    made: dict[str, Array] = {}
+    if layer.group in how.rounded:
+        values = by_hessian(layer, moments, how.hessian)
+        made[operand.initializer] = values
+    if layer.group in how.corrected and correctable(layer):
+        target = moments.target_mean() if moments.cross is not None else None
+        made[operand.bias_name] = corrected_bias(layer, values, moments.mean(), target)
+    return made
+
+
+def by_hessian(layer: Layer, moments: Moments, settings: HessianSettings) -> Array:
+    """Weights (code * scale, the initialiser's shape) that keep the layer's output under ``moments``."""
+    form = layer.form
+    matrix = form.to_matrix(layer.operand.weights.astype(np.float64))
+    grid = grid_of(layer)
+    target = None if moments.cross is None else asymmetric_target(matrix, moments, settings.damping)
+    codes = round_with_hessian(matrix, moments.centred(), grid, settings, target)
+    return np.ascontiguousarray(form.from_matrix(grid.values(codes).astype(np.float32)))
+
+
+def grid_of(layer: Layer) -> Grid:
+    """The grid of the layer's weights: one scale a row."""
+    scales = layer.form.by_row(np.asarray(layer.parameters.scales, np.float64))[:, :, None]
+    return Grid(scales=scales, low=-127, high=127)

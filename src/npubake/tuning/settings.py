@@ -1,0 +1,85 @@
+"""tuning: what a recipe asks of ``tune``, read once from the stage's JSON parameters. Data; no numpy, no onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Level = Literal["none", "default", "best"]
+STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod")
+MAX_INT16: Mapping[str, int] = {"none": 0, "default": 2, "best": 8}
+HELD_OUT = 0.25  # the share of schemas/recipe.schema.json; a test compares them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One step. asked: groups of which the recipe asks it; forbidden: groups from which it keeps it; settings: its
+    block of the recipe.
+    """
+
+    asked: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+    settings: Mapping[str, Any]
+
+    def among(self, groups: Collection[str], *, free: bool) -> frozenset[str]:
+        """Of ``groups`` those that it is asked of; with ``free`` all from which it is not kept."""
+        return frozenset(groups) - self.forbidden if free else frozenset(groups) & self.asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """level, judge, held_out, max_int16: as in the recipe; limited: it states max_int16; choices: of each step."""
+
+    level: Level
+    judge: bool
+    held_out: float
+    max_int16: int
+    limited: bool
+    choices: Mapping[str, Choice]
+
+    @classmethod
+    def from_params(
+        cls, params: Mapping[str, Any], groups: Sequence[str], matched: Sequence[tuple[str, ...]]
+    ) -> TuneSettings:
+        """params: the stage's; groups: all groups; matched: the groups of each of ``params["layer_overrides"]``."""
+        tuning = params.get("tuning", {})
+        level: Level = tuning.get("level", "default")
+        overrides = params.get("layer_overrides", ())
+        return cls(
+            level=level,
+            judge=tuning.get("judge", True),
+            held_out=tuning.get("held_out", HELD_OUT),
+            max_int16=tuning.get("max_int16", MAX_INT16[level]),
+            limited="max_int16" in tuning,
+            choices={step: _choice(step, params.get(step), groups, overrides, matched) for step in STEPS},
+        )
+
+
+def _choice(
+    step: str,
+    asked: Any,
+    groups: Sequence[str],
+    overrides: Sequence[Mapping[str, Any]],
+    matched: Sequence[tuple[str, ...]],
+) -> Choice:
+    """The recipe's own word for all groups, then its layer overrides in order."""
+    said: dict[str, bool] = {}
+    settings: Mapping[str, Any] = asked if isinstance(asked, Mapping) else {}
+    if isinstance(asked, str):
+        settings = {"how": asked}
+    if asked is not None:
+        said = dict.fromkeys(groups, _wanted(asked))
+    for entry, names in zip(overrides, matched, strict=True):
+        word = entry.get("set", {}).get(step)
+        if word is not None:
+            said.update(dict.fromkeys(names, _wanted(word)))
+    return Choice(
+        asked=frozenset(name for name, wanted in said.items() if wanted),
+        forbidden=frozenset(name for name, wanted in said.items() if not wanted),
+        settings=settings,
+    )
+
+
+def _wanted(word: Any) -> bool:
+    return word is not False and word != "none"

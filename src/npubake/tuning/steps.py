@@ -1,0 +1,190 @@
+"""tuning: the order of steps. Float graphs and samples enter, the best quantised model that was found leaves.
+
+Bits are chosen first, then weights are rounded: a tensor that is lifted afterwards spoils what rounding paid back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from npubake.calibration.samples import SampleSet
+from npubake.tuning.biases import correctable, corrected_from_statistics
+from npubake.tuning.candidate import Candidate, Start, candidate
+from npubake.tuning.execution import peak_bytes
+from npubake.tuning.hessian import HessianSettings
+from npubake.tuning.judging import LEAST_SAMPLES, Judge, Split, split
+from npubake.tuning.lifting import choose_lifts, residual_streams
+from npubake.tuning.moments import POSITIONS
+from npubake.tuning.rounding import Rounding, round_from_float, round_in_execution
+from npubake.tuning.settings import TuneSettings
+from npubake.tuning.trials import Bench, Standing
+
+Feeds = Mapping[str, NDArray[Any]]
+_LEARNING_BYTES = 1 << 30  # of activations held while layers are rounded in order of execution
+_LEAST_LEARNT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tuned:
+    """candidate: what was chosen; record: JSON facts: what was tried, what it gave, what was kept."""
+
+    candidate: Candidate
+    record: dict[str, Any]
+
+
+def tune(
+    starts: Sequence[Start],
+    samples: SampleSet,
+    settings: TuneSettings,
+    threads: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Tuned:
+    """Try the steps of the level and those asked for. starts: the optimised graph, then its transformation if any."""
+    parts = split(samples.count, settings.held_out)
+    first = starts[0]
+    wanted = parts.judged if settings.judge else ()
+    judge = Judge.of(first.model, first.subject.summary, samples, wanted, threads)
+    bench = Bench(judge=judge, threads=threads, judging=judge.able)
+    run = _Run(bench=bench, samples=samples, parts=parts, settings=settings)
+    stages = [run.start, run.lift, run.round] if settings.level != "none" and bench.judging else [run.start, run.round]
+    for done, step in enumerate(stages):
+        progress(done, len(stages))
+        step(starts)
+    return Tuned(candidate=run.best.candidate, record=_record(run))
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """The best candidate so far, while steps are tried."""
+
+    bench: Bench
+    samples: SampleSet
+    parts: Split
+    settings: TuneSettings
+    _best: Standing | None = None
+
+    @property
+    def best(self) -> Standing:
+        assert self._best is not None  # ``start`` comes first
+        return self._best
+
+    @property
+    def free(self) -> bool:
+        """True where steps may be tried unasked: there is a judge."""
+        return self.bench.judging and self.settings.level != "none"
+
+    def start(self, starts: Sequence[Start]) -> None:
+        """The better float graph, each with its biases corrected where that gains."""
+        for begin in starts:
+            plain = self.bench.stand(candidate(begin))
+            corrected = self._with_biases(plain)
+            if self._best is None:
+                self._best = corrected
+            else:
+                self._best = self.bench.compare(self._best, corrected, "equivalent_transformation", {})
+
+    def lift(self, _starts: Sequence[Start]) -> None:
+        """16 bits for the worst activations, and for residual streams that call for it."""
+        most = self.settings.max_int16
+        if most <= 0:
+            return
+        before = self.best.candidate
+        chosen = choose_lifts(self.bench, before, most)
+        streams = residual_streams(self.bench, before) if not self.settings.limited else []
+        chosen += [entry for entry in streams if entry not in chosen]
+        if not chosen:
+            self.bench.skip("int16", before.start.name, "no activation in 16 bits gains on the unseen slice")
+            return
+        proposal = candidate(before.start, [entry.group for entry in chosen])
+        if before.constants:
+            proposal = replace(proposal, constants=corrected_from_statistics(proposal, _corrected(before)))
+        settings = {"tensors": [name for entry in chosen for name in entry.tensors]}
+        self._best = self.bench.compare(self.best, self.bench.stand(proposal), "int16", settings)
+
+    def round(self, _starts: Sequence[Start]) -> None:
+        """Weights by their Hessian and biases that follow, from float activations and in order of execution."""
+        best = self.free and self.settings.level == "best"
+        choice = self.settings.choices["hessian"]
+        layers = self.best.candidate.layers
+        groups = choice.among(layers, free=best)
+        empirical = self._empirical()
+        if groups:
+            asymmetric = bool(choice.settings.get("asymmetric", True))
+            ways = ["float", "execution"] if best and asymmetric else ["execution" if asymmetric else "float"]
+            for way in ways:
+                self._rounded("hessian", way, groups, dict(choice.settings))
+        if empirical or best:
+            self._rounded("bias_correction", "execution", frozenset(), {"how": "empirical"})
+
+    def _with_biases(self, plain: Standing) -> Standing:
+        choice = self.settings.choices["bias_correction"]
+        groups = choice.among(plain.candidate.layers, free=self.free)
+        if not groups or self._empirical():
+            return plain
+        constants = corrected_from_statistics(plain.candidate, groups)
+        if not constants:
+            self.bench.skip("bias_correction", plain.candidate.start.name, "no layer has a bias to correct")
+            return plain
+        proposal = self.bench.stand(replace(plain.candidate, constants=constants))
+        return self.bench.compare(plain, proposal, "bias_correction", {"how": "analytic"})
+
+    def _empirical(self) -> bool:
+        choice = self.settings.choices["bias_correction"]
+        return bool(choice.asked) and choice.settings.get("how") == "empirical"
+
+    def _rounded(self, step: str, way: str, groups: frozenset[str], settings: Mapping[str, Any]) -> None:
+        base = replace(self.best.candidate, constants={})
+        free = step == "hessian" or self.free
+        corrected = self.settings.choices["bias_correction"].among(base.layers, free=free)
+        how = Rounding(
+            rounded=groups,
+            corrected=corrected,
+            hessian=HessianSettings(
+                **{name: settings[name] for name in ("block_size", "damping", "act_order") if name in settings},
+                sweeps=0,
+            ),
+            positions=settings.get("positions", POSITIONS),
+            threads=self.bench.threads,
+        )
+        feeds = self._feeds(base)
+        made = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
+        proposal = self.bench.stand(replace(base, constants=made))
+        self._best = self.bench.compare(self.best, proposal, step, {**settings, "activations": way})
+
+    def _feeds(self, base: Candidate) -> list[Feeds]:
+        held = 2 * peak_bytes(base.start.subject.summary)
+        most = max(_LEARNING_BYTES // max(held, 1), _LEAST_LEARNT)
+        return [self.samples.read(index) for index in self.parts.learn[:most]]
+
+
+def _corrected(before: Candidate) -> frozenset[str]:
+    """Groups whose bias is not the float graph's."""
+    return frozenset(
+        name
+        for name, layer in before.layers.items()
+        if correctable(layer) and layer.operand.bias_name in before.constants
+    )
+
+
+def _record(run: _Run) -> dict[str, Any]:
+    """What was tried: the trials, the examples that judged, the tensors that were judged, what was kept."""
+    bench, settings = run.bench, run.settings
+    kept = [trial.step for trial in bench.trials if trial.kept]
+    why = ""
+    if not bench.judging:
+        why = "judge: false" if not settings.judge else f"fewer than {LEAST_SAMPLES} examples, or no float output"
+    return {
+        "level": settings.level,
+        "judged_on": list(run.parts.judged) if bench.judging else [],
+        "judged_tensors": dict(bench.judge.watched),
+        "unjudged": why,
+        "trials": bench.to_json(),
+        "kept": kept,
+        "score": run.best.score and run.best.score.decibels,
+        "lifted": list(run.best.candidate.lifted),
+        "start": run.best.candidate.start.name,
+    }

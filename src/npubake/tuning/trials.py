@@ -1,0 +1,89 @@
+"""tuning: trials. A candidate is scored against the best one so far and kept only if it gains; all are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from npubake.tuning.candidate import Candidate
+from npubake.tuning.judging import Judge, Score
+from npubake.tuning.simulation import Simulator
+
+GAIN_DB = 0.1  # a smaller one is within what another slice would answer
+LOSS_DB = 1.0  # of any one output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One step that was tried. before, after: dB on the unseen slice by output, None where nothing could be judged."""
+
+    step: str
+    start: str
+    settings: Mapping[str, Any]
+    before: Mapping[str, float] | None
+    after: Mapping[str, float] | None
+    kept: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """A candidate and what it scored; None where nothing can be judged."""
+
+    candidate: Candidate
+    score: Score | None
+
+
+@dataclass(slots=True, eq=False)
+class Bench:
+    """Where candidates are scored. judging: False keeps every step that is asked for, and tries no other."""
+
+    judge: Judge
+    threads: int
+    judging: bool
+    trials: list[Trial] = field(default_factory=list)
+
+    def simulator(self, candidate: Candidate, threads: int | None = None) -> Simulator:
+        watched = self.judge.watched.values()
+        return Simulator(candidate.simulated, watched, threads or self.threads, candidate.simulated_constants())
+
+    def stand(self, candidate: Candidate) -> Standing:
+        """Score a candidate by itself."""
+        score = self.judge.score(self.simulator(candidate), candidate.forms()) if self.judging else None
+        return Standing(candidate=candidate, score=score)
+
+    def compare(
+        self, best: Standing, proposal: Standing, step: str, settings: Mapping[str, Any], least: float = GAIN_DB
+    ) -> Standing:
+        """The better of the two; the trial is written down. least: dB that the proposal must win."""
+        kept, why = self._verdict(best.score, proposal.score, least)
+        self.trials.append(
+            Trial(
+                step=step,
+                start=proposal.candidate.start.name,
+                settings=dict(settings),
+                before=None if best.score is None else best.score.decibels,
+                after=None if proposal.score is None else proposal.score.decibels,
+                kept=kept,
+                why=why,
+            )
+        )
+        return proposal if kept else best
+
+    def skip(self, step: str, start: str, why: str) -> None:
+        """Write down a step that was not tried."""
+        self.trials.append(Trial(step=step, start=start, settings={}, before=None, after=None, kept=False, why=why))
+
+    def _verdict(self, before: Score | None, after: Score | None, least: float) -> tuple[bool, str]:
+        if before is None or after is None:
+            return True, "asked for, not judged"
+        gain, loss = after.gain(before), after.worst_loss(before)
+        if gain < least:
+            return False, f"gains {gain:+.2f} dB, less than {least:g}"
+        if loss > LOSS_DB:
+            return False, f"gains {gain:+.2f} dB, but one output loses {loss:.2f}"
+        return True, f"gains {gain:+.2f} dB"
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [asdict(trial) for trial in self.trials]
