@@ -42,6 +42,8 @@ Array = NDArray[Any]
 _OLDEST_RUN = 7  # the oldest opset that ONNX Runtime supports (its compatibility page)
 _CLOSE = 1e-5  # of the largest output: an upgrade changes spelling, at most the order of a few sums
 _CONVERSION_ERRORS: tuple[type[Exception], ...] = (
+    onnx.version_converter.ConvertError,
+    onnx.shape_inference.InferenceError,
     RuntimeError,
     ValueError,
     IndexError,
@@ -128,9 +130,14 @@ def _separate_constants(model: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def _with_facts(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` itself; where sizes can be inferred already, they help to decide conditions."""
+    """``model`` itself; where sizes can be inferred already, they help to decide conditions. A model of which nothing
+    can be inferred is left as it is: its fault is told later, with what else stands against it.
+    """
     if any(node.op_type == "If" for node in model.graph.node):
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
+        except onnx.shape_inference.InferenceError:
+            return model
         del model.graph.value_info[:]
         model.graph.value_info.extend(inferred.graph.value_info)
     return model

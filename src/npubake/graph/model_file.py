@@ -6,7 +6,6 @@ message cannot be larger than 2 GiB (2**31 - 1 bytes, protobuf encoding document
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,11 +13,11 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from npubake.errors import Fault, RecipeError, StageError
+from npubake.graph.damage import damage, tensor_bytes
 from npubake.graph.nesting import every_graph
 from npubake.graph.other_formats import other_format
 
 MAX_PROTOBUF_BYTES = 2**31 - 1
-_NARROW: dict[int, int] = {onnx.TensorProto.INT4: 4, onnx.TensorProto.UINT4: 4, onnx.TensorProto.FLOAT4E2M1: 4}  # bits
 
 
 def parse_model(data: bytes, where: str = "model", weights: Mapping[str, Path] | None = None) -> onnx.ModelProto:
@@ -33,6 +32,9 @@ def parse_model(data: bytes, where: str = "model", weights: Mapping[str, Path] |
         model.ParseFromString(data)
     except DecodeError as error:
         raise RecipeError(_not_onnx(where, data, f"it does not parse ({error})")) from error
+    broken = damage(model)
+    if broken:
+        raise RecipeError(_not_onnx(where, data, f"the file is damaged: {broken}"))
     if not model.HasField("graph") or not model.graph.node:
         raise RecipeError(_not_onnx(where, data, "it holds no graph"))
     _take_in(model, where, weights or {})
@@ -68,13 +70,13 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
 def _take_in(model: onnx.ModelProto, where: str, weights: Mapping[str, Path]) -> None:
     """Read the values that lie in other files, in place. Raises RecipeError with every fault."""
     tensors = list(_external(model))
-    total = model.ByteSize() + sum(_size(tensor) for tensor in tensors)
+    total = model.ByteSize() + sum(tensor_bytes(tensor) for tensor in tensors)
     if tensors and total > MAX_PROTOBUF_BYTES:
         raise RecipeError(_too_large(where, total))
     faults = []
     for tensor in tensors:
         entries = _entries(tensor)
-        name, offset, size = entries.get("location", ""), int(entries.get("offset", "0")), _size(tensor)
+        name, offset, size = entries.get("location", ""), int(entries.get("offset", "0")), tensor_bytes(tensor)
         if name not in weights:
             what = f"{tensor.name!r} keeps its values in {name!r}, which was not given"
             faults.append(Fault(what=what, where=where, path="$.model.path", hint="put that file beside the model"))
@@ -92,13 +94,6 @@ def _take_in(model: onnx.ModelProto, where: str, weights: Mapping[str, Path]) ->
         del tensor.external_data[:]
     if faults:
         raise RecipeError(*faults)
-
-
-def _size(tensor: onnx.TensorProto) -> int:
-    """Bytes of a tensor's values; types below 8 bits are packed."""
-    whole: int = 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    bits = _NARROW.get(tensor.data_type, whole)
-    return -(-int(math.prod(tensor.dims)) * bits // 8)
 
 
 def load_model(path: Path) -> onnx.ModelProto:
