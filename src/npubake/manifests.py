@@ -120,13 +120,13 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
     results = [result for result in record.results if subject.name in result.task.targets]
     made = {result.task.name: result for result in results}
     recipe = subject.target.recipe
+    decided = read_json(prepared, made["tune" if "tune" in made else "calibrate"], "record")
     verdicts = [read_json(prepared, result, "verdict") for result in results if result.task.stage.name == "gate"]
     return form.Build(
         origin=_origin(prepared, subject, made["import"]),
         aim=_aim(subject),
-        precision=form.Precision.from_record(
-            read_json(prepared, made["calibrate"], "record"), subject.target.lane.decided_by
-        ),
+        precision=form.Precision.from_record(decided, subject.target.lane.decided_by),
+        tuning=decided.get("tuning", {"level": "none"}),
         calibration=form.CalibrationData(
             archive=made["samples"].outputs["archive"].digest,
             samples=made["samples"].task.params["count"],

@@ -68,6 +68,7 @@ def target_summary(
     return {
         "manifest": f"build/{subject.name}/manifest.json" if whole else None,
         "gates": list(_gates(prepared, mine)),
+        "tuning": list(_trials(prepared, mine)),
         "metrics": {**product_metrics(prepared, mine), **dict.fromkeys(BOARD_METRICS if whole else (), UNMEASURED)},
         "artifacts": [
             {"path": moved.get(item.path, item.path), "bytes": result.outputs[item.port].size}
@@ -85,6 +86,13 @@ def target_summary(
 
 def _released(results: Iterable[TaskResult]) -> bool:
     return any(result.task.stage.name == "package" for result in results)
+
+
+def _trials(prepared: Prepared, results: Iterable[TaskResult]) -> Iterable[dict[str, Any]]:
+    """What ``tune`` tried."""
+    for result in results:
+        if result.task.stage.name == "tune" and result.outputs:
+            yield from read_json(prepared, result, "record").get("tuning", {}).get("trials", ())
 
 
 def _gates(prepared: Prepared, results: Iterable[TaskResult]) -> Iterable[dict[str, Any]]:
@@ -125,10 +133,20 @@ def read_json(prepared: Prepared, result: TaskResult, port: str) -> Any:
 
 
 def _record_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
-    """What ``check`` and ``calibrate`` saw that a person should look at, each sentence once."""
+    """What ``check``, ``calibrate`` and ``tune`` saw that a person should look at, each sentence once; ``tune`` repeats
+    what ``calibrate`` says of the same targets.
+    """
     found: dict[str, None] = {}
+    tuned = {
+        target
+        for result in record.results
+        if result.task.stage.name == "tune" and result.outputs
+        for target in result.task.targets
+    }
     for result in record.results:
-        port = {"check": "report", "calibrate": "record"}.get(result.task.stage.name)
+        port = {"check": "report", "calibrate": "record", "tune": "record"}.get(result.task.stage.name)
+        if result.task.stage.name == "calibrate" and tuned.issuperset(result.task.targets):
+            continue
         if port is not None and result.outputs:
             sentences = read_json(prepared, result, port).get("warnings", ())
             found.update(dict.fromkeys(f"{result.task.name}: {sentence}" for sentence in sentences))

@@ -95,13 +95,33 @@ def of_transform(subject: Subject) -> dict[str, Any]:
     return {**(differences(asked) if asked else {}), **stated(layer_overrides=kept_out or None)}
 
 
+def tunes(subject: Subject) -> bool:
+    """Whether the road has a ``tune``: unless its level is none and no step is asked for, or nothing is in integers."""
+    config = subject.target.recipe.quant_config
+    asked = (config.search_weight_scale, config.hessian, config.mod, config.bias_correction not in (None, "none"))
+    by_layer = (
+        wanted not in (False, "none")
+        for entry in _overrides(subject)
+        for step, wanted in entry["set"].items()
+        if step in _TUNE_STEPS
+    )
+    tried = config.tuning.level != "none" and subject.target.lane.value != "fp16"
+    return tried or any(asked) or any(by_layer)
+
+
+_TUNE_STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod")
+
+
 def of_tune(subject: Subject) -> dict[str, Any]:
     """Of ``tune``: all that calibrate reads, the level, and the steps asked for: a block, or False where forbidden."""
     config = subject.target.recipe.quant_config
     steps = {"search_weight_scale": config.search_weight_scale, "hessian": config.hessian, "mod": config.mod}
+    tuning = differences(config.tuning)
+    if "int16" not in subject.target.platform.precisions.value:
+        tuning["max_int16"] = 0
     return {
         **of_calibrate(subject),
-        **stated(tuning=differences(config.tuning), bias_correction=config.bias_correction),
+        **stated(tuning=tuning, bias_correction=config.bias_correction),
         **{name: step and differences(step) for name, step in steps.items() if step is not None},
     }
 

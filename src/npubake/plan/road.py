@@ -42,6 +42,11 @@ class _Road:
     root: Path
     made: list[Task] = field(default_factory=list)
 
+    @property
+    def decided(self) -> str:
+        """Whose parameters, model and record the integer model is made of."""
+        return "tune" if parameters.tunes(self.subject) else "calibrate"
+
     def tasks(self) -> list[Task]:
         """All tasks of the target."""
         self._float_half()
@@ -83,21 +88,22 @@ class _Road:
         self._add("observe", {**self._optimised(), "samples": self._from("samples", "samples")}, {}, {})
 
     def _quantised_half(self) -> None:
-        name = self.subject.name
-        self._add(
-            "calibrate",
-            {**self._optimised(), "statistics": self._from("observe", "statistics")},
-            parameters.of_calibrate(self.subject),
-            {
-                "model": f"{name}_calibrated_model.onnx",
-                "parameters": f"{name}_parameters.json",
-                "record": "calibrate.json",
-            },
-        )
-        graph, chosen = self._from("optimize", "graph"), self._from("calibrate", "parameters")
+        name, decided = self.subject.name, self.decided
+        observed = {**self._optimised(), "statistics": self._from("observe", "statistics")}
+        files = {"model": f"{name}_calibrated_model.onnx", "parameters": f"{name}_parameters.json"}
+        record = {"record": "calibrate.json"}
+        published = {**files, **record} if decided == "calibrate" else record
+        self._add("calibrate", observed, parameters.of_calibrate(self.subject), published)
+        real = self._optimised()
+        if decided == "tune":
+            given = {"samples": self._from("samples", "samples"), "parameters": self._from("calibrate", "parameters")}
+            published = {**files, "record": "tune.json"}
+            self._add("tune", {**observed, **given}, parameters.of_tune(self.subject), published)
+            real = {"model": self._from("tune", "float"), "graph": self._from("tune", "graph")}
+        chosen = self._from(decided, "parameters")
         self._add(
             "ptq",
-            {"model": self._from("calibrate", "model"), "graph": graph, "parameters": chosen},
+            {"model": self._from(decided, "model"), "graph": real["graph"], "parameters": chosen},
             {},
             {"model": f"{name}_ptq_model.onnx", "record": "ptq.json"},
         )
@@ -105,25 +111,25 @@ class _Road:
         files = {"model": f"{name}_quantized_model.onnx", "record": "quantize.json"}
         if "remove" in params or "tail" in params:
             files["removed"] = f"{name}_quantized_removed_model.onnx"
-        self._add("quantize", {**self._optimised(), "parameters": chosen}, params, files)
+        self._add("quantize", {**real, "parameters": chosen}, params, files)
 
     def _measures(self) -> list[str]:
         """Measures and gates of every boundary; the ids of the gates."""
         original, optimised = self._from("import", "model"), self._from("optimize", "model")
-        calibrated, ptq, quantised = (self._from(stage, "model") for stage in ("calibrate", "ptq", "quantize"))
+        calibrated, ptq, quantised = (self._from(stage, "model") for stage in (self.decided, "ptq", "quantize"))
         graph = self._from("optimize", "graph")
-        records = {stage: self._from(stage, "record") for stage in ("calibrate", "ptq", "quantize")}
+        records = {stage: self._from(stage, "record") for stage in (self.decided, "ptq", "quantize")}
         boundaries: Mapping[str, dict[str, list[Input]]] = {
             "optimized": {"reference": original, "candidate": optimised, "graph": graph},
             "calibrated": {
                 "reference": optimised,
                 "candidate": calibrated,
-                "candidate_record": records["calibrate"],
+                "candidate_record": records[self.decided],
             },
             "ptq": {
                 "reference": calibrated,
                 "candidate": ptq,
-                "reference_record": records["calibrate"],
+                "reference_record": records[self.decided],
                 "candidate_record": records["ptq"],
             },
             "quantized": {"reference": optimised, "candidate": quantised, "candidate_record": records["quantize"]},

@@ -134,8 +134,8 @@ class Artifact:
 class Build:
     """All that a manifest says. contract: ``compile``'s; verified: ``verify``'s record; gates: checks of all verdicts;
     metrics: product metric, ``{name: {float, quantized}}``; board: measured on a board, by ``BOARD_METRICS``;
-    runtime_options: the recipe's, as they are; fast: a --fast trial; finished: UTC time in ISO 8601; npubake: its
-    version; host: the machine of this build.
+    runtime_options: the recipe's, as they are; tuning: ``tune``'s record of what it tried; fast: a --fast trial;
+    finished: UTC time in ISO 8601; npubake: its version; host: the machine of this build.
     """
 
     origin: Origin
@@ -155,6 +155,7 @@ class Build:
     fast: bool = False
     board: Mapping[str, float] = field(default_factory=dict)
     runtime_options: Mapping[str, Any] = field(default_factory=dict)
+    tuning: Mapping[str, Any] = field(default_factory=lambda: {"level": "none"})
 
 
 def build_manifest(build: Build) -> dict[str, Any]:
@@ -168,6 +169,7 @@ def build_manifest(build: Build) -> dict[str, Any]:
             "origin": asdict(build.origin),
             "releasable": releasable(build),
             "precision": _plain(asdict(build.precision)),
+            "tuning": _plain(build.tuning),
             "calibration": asdict(build.calibration),
             "interface": _interface(build.contract),
             "runtime_options": _plain(build.runtime_options),

@@ -81,6 +81,20 @@ def gate_table(gates: Iterable[Mapping[str, Any]]) -> Table:
     return Table(title="Gates", columns=columns, align=("<", "<", "<", "<", "<"), rows=tuple(rows))
 
 
+def tuning_table(trials: Iterable[Mapping[str, Any]]) -> Table:
+    """Every step that was tried: SQNR on unseen examples before and after, the mean over the outputs, kept or not."""
+    rows = []
+    for trial in trials:
+        before, after = (_mean_cell(trial[name]) for name in ("before", "after"))
+        rows.append((str(trial["step"]), before, after, "kept" if trial["kept"] else "not kept", str(trial["why"])))
+    columns = ("step", "before", "after", "verdict", "why")
+    return Table(title="Tuning", columns=columns, align=("<", ">", ">", "<", "<"), rows=tuple(rows))
+
+
+def _mean_cell(decibels: Mapping[str, float] | None) -> str:
+    return f"{sum(decibels.values()) / len(decibels):.2f} dB" if decibels else ""
+
+
 def metric_table(metrics: Mapping[str, Any]) -> Table:
     """The product metric, float beside quantised, and what only a board can tell."""
     rows = []
@@ -112,6 +126,7 @@ def build_text(summary: Mapping[str, Any], *, verbose: bool = False) -> str:
     for name, target in summary["targets"].items():
         tables = (
             stage_table(summary["tasks"], name),
+            tuning_table(target.get("tuning", ())),
             gate_table(target["gates"]),
             metric_table(target["metrics"]),
             artifact_table(target["artifacts"]),

@@ -85,6 +85,22 @@ STAGES: dict[str, Stage] = {
             _ONNX,
         ),
         _stage(
+            "tune",
+            1,
+            {
+                "model": "onnx",
+                "graph": "graph",
+                "statistics": "statistics",
+                "samples": "sample_set",
+                "parameters": "parameters",
+                "transformed_model": "onnx?",
+                "transformed_graph": "graph?",
+                "transformed_statistics": "statistics?",
+            },
+            {"float": "onnx", "graph": "graph", "parameters": "parameters", "model": "onnx", "record": "record"},
+            (*_RUNTIME, "numba"),
+        ),
+        _stage(
             "ptq",
             1,
             {"model": "onnx", "graph": "graph", "parameters": "parameters"},

@@ -28,7 +28,8 @@ TUNING = "tuning"  # the place of what tuning lifts, where a recipe's overrides 
 class Start:
     """A float graph to quantise, and what is asked of it.
 
-    name: ``optimised`` or ``transformed``; matched: groups of each of the request's overrides.
+    name: ``optimised`` or ``transformed``; matched: groups of each of the request's overrides; given: the parameters
+    that ``calibrate`` made for it, where it did.
     """
 
     name: str
@@ -36,11 +37,13 @@ class Start:
     subject: Subject
     request: Request
     matched: Sequence[tuple[str, ...]]
+    given: QuantizationParameters | None = None
 
     def assigned(self, lifted: Sequence[str]) -> Assignment:
         """Parameters with 16 bits for what the groups ``lifted`` make."""
         if not lifted:
-            return assign(self.subject, self.request, self.matched)
+            made = assign(self.subject, self.request, self.matched)
+            return made if self.given is None else replace(made, parameters=self.given)
         entry = {"match": {"names": list(lifted)}, "set": {"output": "int16"}, "path": TUNING}
         request = replace(
             self.request,

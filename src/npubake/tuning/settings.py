@@ -40,12 +40,15 @@ class TuneSettings:
 
     @classmethod
     def from_params(
-        cls, params: Mapping[str, Any], groups: Sequence[str], matched: Sequence[tuple[str, ...]]
+        cls,
+        params: Mapping[str, Any],
+        groups: Sequence[str],
+        overrides: Sequence[Mapping[str, Any]] = (),
+        matched: Sequence[tuple[str, ...]] = (),
     ) -> TuneSettings:
-        """params: the stage's; groups: all groups; matched: the groups of each of ``params["layer_overrides"]``."""
+        """params: the stage's; groups: all groups; matched: the groups of each of ``overrides``, in order."""
         tuning = params.get("tuning", {})
         level: Level = tuning.get("level", "default")
-        overrides = params.get("layer_overrides", ())
         return cls(
             level=level,
             judge=tuning.get("judge", True),

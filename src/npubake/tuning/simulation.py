@@ -1,8 +1,8 @@
 """tuning: the quantised model in float, with the integer form of every activation as an input of the session.
 
 The calibrated (QDQ) model enters. Each QuantizeLinear and DequantizeLinear pair becomes
-``Mul(Clip(Round(Div(x, scale)), low, high), scale)`` with scale, low and high fed at run time: the float32 operations of
-ONNX QuantizeLinear (the zero point moved into the limits), so that one session answers for any choice of bits and
+``Mul(Clip(Round(Div(x, scale)), low, high), scale)`` with scale, low and high fed at run time: the operations of ONNX
+QuantizeLinear (the zero point moved into the limits), so that one session answers for any choice of bits and
 ranges, and any tensor can be left alone. Weights and biases become float constants, code * scale: a new session serves
 another choice of weights.
 """

@@ -1,0 +1,90 @@
+"""stages: ``tune``, judged steps that bring the quantised model nearer to the float one. An adapter.
+
+Parameters: all of ``calibrate``; ``tuning: {level, judge, held_out, max_int16}``; the steps asked for:
+``search_weight_scale``, ``hessian``, ``bias_correction``, ``mod`` (a block, or False where forbidden).
+Outputs: ``float``, the float model that the integers are exact for (weights are code * scale), with its ``graph``;
+``parameters``; ``model``, fake-quantised; ``record``: that of ``calibrate``, and ``tuning``: what was tried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from npubake.calibration.samples import SampleSet
+from npubake.calibration.statistics import Statistics
+from npubake.graph.model_file import load_model, save_model
+from npubake.graph.resolve import resolve_overrides
+from npubake.graph.summary import GraphSummary
+from npubake.pipeline.stage import Job
+from npubake.quant.assign import Subject
+from npubake.quant.parameters import QuantizationParameters, digest_of_graph
+from npubake.quant.qdq import calibrated_model
+from npubake.quant.record import record_json
+from npubake.quant.request import parse_request
+from npubake.stages.calibrate import input_ranges, model_facts
+from npubake.tuning.candidate import Start
+from npubake.tuning.settings import TuneSettings
+from npubake.tuning.steps import Tuned, tune
+
+STEP_PARAMS = ("tuning", "search_weight_scale", "hessian", "bias_correction", "mod")
+
+
+def run(job: Job) -> None:
+    """Write all outputs. StageError where the parameters were made for another graph."""
+    given = QuantizationParameters.load(job.input("parameters"))
+    given.require_graph(job.input("graph"))
+    files = [(job.input("model"), job.input("graph"), job.input("statistics"))]
+    starts = [_start("optimised", job.params, *files[0], given)]
+    transformed = job.optional("transformed_model")
+    if transformed is not None:
+        files.append((transformed, job.input("transformed_graph"), job.input("transformed_statistics")))
+        starts.append(_start("transformed", job.params, *files[1], None))
+    first = starts[0]
+    groups = [group.name for group in first.subject.summary.groups]
+    settings = TuneSettings.from_params(job.params, groups, first.request.overrides, first.matched)
+    with SampleSet.open(job.input("samples")) as samples:
+        tuned = tune(starts, samples, settings, job.threads, job.progress)
+    graph = files[starts.index(tuned.candidate.start)][1]
+    job.outputs["graph"].write_bytes(graph.read_bytes())
+    _write(job, tuned)
+
+
+def _start(
+    name: str,
+    params: Mapping[str, Any],
+    model: Path,
+    graph: Path,
+    statistics: Path,
+    given: QuantizationParameters | None,
+) -> Start:
+    summary, loaded = GraphSummary.load(graph), load_model(model)
+    asked = {key: value for key, value in params.items() if key not in STEP_PARAMS}
+    request = parse_request({**asked, "input_ranges": input_ranges(params, summary)})
+    return Start(
+        name=name,
+        model=loaded,
+        subject=Subject(
+            summary=summary,
+            graph_digest=digest_of_graph(graph),
+            facts=model_facts(loaded),
+            statistics=Statistics.load(statistics).tensors,
+        ),
+        request=request,
+        matched=[entry.groups for entry in resolve_overrides(summary, request.overrides)],
+        given=given,
+    )
+
+
+def _write(job: Job, tuned: Tuned) -> None:
+    candidate, summary = tuned.candidate, tuned.candidate.start.subject.summary
+    real = candidate.float_model()
+    calibrated = calibrated_model(real, summary, model_facts(real), candidate.parameters)
+    save_model(real, job.outputs["float"])
+    save_model(calibrated.model, job.outputs["model"])
+    candidate.parameters.save(job.outputs["parameters"])
+    record = record_json(candidate.assignment.record, candidate.parameters, summary, calibrated.provenance)
+    text = json.dumps({**record, "tuning": tuned.record}, sort_keys=True, indent=1, allow_nan=False)
+    job.outputs["record"].write_text(text + "\n", encoding="utf-8")
