@@ -86,6 +86,8 @@ def presets() -> str:
         linear = f"/ {preset.divide_by}" if preset.divide_by else ""
         linear += f", mean {list(preset.mean)}, std {list(preset.std or ())} (0-1)" if preset.mean else ""
         data = "pictures" if preset.decode else "prepared tensors"
+        if preset.sequence is not None:
+            data += ", all inputs of one call" + ("" if preset.sequence.padded else "; whole sequences")
         rows.append((f"`{preset.name}`", preset.version, data, preset.channels or "", size, linear))
     return table(("preset", "version", "data", "channels", "resize (Pillow, uint8)", "linear step (float32)"), rows)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from npubake.errors import RecipeError
 from npubake.recipe.convert import preprocessing
+from npubake.recipe.loader import load_recipe
 from npubake.recipe.presets import PRESETS, Preprocessing
+from tests.recipe.writing import SMALL, write
 
 PREPARED: dict[str, Any] = {
     "version": 1,
@@ -49,6 +54,9 @@ EXPANDED = {
         "mean": [0.485, 0.456, 0.406],
         "std": [0.229, 0.224, 0.225],
     },
+    "llm": {**PREPARED, "sequence": {"sequence_length": 4096, "cache_length": 4096, "axes": {}, "padded": False}},
+    "llm_fast": {**PREPARED, "sequence": {"sequence_length": 4096, "cache_length": 4096, "axes": {}, "padded": True}},
+    "multimodal": {**PREPARED, "sequence": {"sequence_length": None, "cache_length": None, "axes": {}, "padded": True}},
 }
 
 
@@ -93,3 +101,43 @@ def test_means_of_pixels_are_brought_to_0_1() -> None:
     assert found.mean == pytest.approx((0.485, 0.456, 0.406), rel=1e-12)
     assert found.std == pytest.approx((0.229, 0.224, 0.225), rel=1e-12)
     assert found.expanded()["mean_domain"] == "0-1"
+
+
+SEQUENCES = {"name": "llm", "sequence_length": 8, "cache_length": 24, "axes": {"x": ["batch", "sequence", "total"]}}
+
+
+def test_lengths_and_axes_are_expanded_and_read_back() -> None:
+    made = preprocessing(SEQUENCES, custom=False)
+    assert made.expanded()["sequence"] == {
+        "sequence_length": 8,
+        "cache_length": 24,
+        "axes": {"x": ["batch", "sequence", "total"]},
+        "padded": False,
+    }
+    assert Preprocessing.from_expanded(made.expanded()) == made
+
+
+@pytest.mark.parametrize(
+    ("preset", "places"),
+    [
+        ("llm", ["$.preset", "$.preset"]),
+        ("multimodal", []),
+        (SEQUENCES, []),
+        ({**SEQUENCES, "cache_length": 0}, []),
+        ({"name": "llm", "sequence_length": 8, "cache_length": 0, "axes": {"x": ["sequence"]}}, []),
+        ({**SEQUENCES, "axes": {"x": ["batch", "sequence"]}}, ["$.preset.cache_length"]),
+        ({"name": "llm_fast", "axes": {"x": ["cache"]}}, ["$.preset"]),
+        ({"name": "multimodal", "axes": {"x": ["cache"]}}, ["$.preset.axes"]),
+        ({"name": "multimodal", "sequence_length": 8}, ["$.preset.sequence_length"]),
+        ({"name": "detection", "cache_length": 8}, ["$.preset.cache_length"]),
+    ],
+)
+def test_lengths_need_axes_and_axes_lengths(tmp_path: Path, preset: object, places: list[str]) -> None:
+    text = SMALL.replace("preset: classification", f"preset: {json.dumps(preset)}")
+    path = write(tmp_path, "r.yaml", text)
+    if not places:
+        assert load_recipe(path).preprocessing.sequence is not None
+        return
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path)
+    assert [fault.path for fault in caught.value.faults] == places

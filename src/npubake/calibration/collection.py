@@ -21,6 +21,7 @@ from npubake.calibration.inputs import Request, Slot, frame_fault, make_slots, r
 from npubake.calibration.preprocessing import Geometry
 from npubake.calibration.refusals import Census, FaultList, check_pixels, check_prepared
 from npubake.calibration.samples import Example, SampleWriter, Source
+from npubake.calibration.sequences import length_fault, padding_faults
 from npubake.errors import BuildError, Fault, RecipeError
 from npubake.graph.summary import GraphSummary
 
@@ -65,11 +66,12 @@ class SourceFiles:
 class _Collector:
     """Reads examples into stored form; adds faults to a list instead of stopping at the first."""
 
-    def __init__(self, slots: Mapping[str, Slot], files: SourceFiles, faults: FaultList, census: Census) -> None:
+    def __init__(self, slots: Mapping[str, Slot], files: SourceFiles, faults: FaultList, request: Request) -> None:
         self.slots = slots
         self.files = files
         self.faults = faults
-        self.census = census
+        self.census = _census(slots)
+        self.padded: bool = request.preset.get("sequence", {}).get("padded", True)
 
     def units(self, examples: Sequence[Mapping[str, str]]) -> Iterator[_Unit]:
         """The listed examples, stacks spread out."""
@@ -100,6 +102,11 @@ class _Collector:
                 )
             )
             return 0
+        if sizes == {0}:
+            hint = "remove the file, or find out why nothing was stored"
+            self.faults.add(
+                Fault(what="its arrays hold no example", where=_Unit(files=example, item=None).where, hint=hint)
+            )
         return sizes.pop() if sizes else None
 
     def _by_input(self, key: str, found: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -137,6 +144,9 @@ class _Collector:
                     hint="one example holds all inputs: a JSON list names a file for each",
                 )
             )
+        if len(self.faults.faults) == before:
+            axes = {name: slot.axes for name, slot in self.slots.items()}
+            self.faults.add(*padding_faults(stored, axes, padded=self.padded, where=unit.where))
         if len(self.faults.faults) != before:
             return None
         return Example(stored=stored, geometry=geometry, sources=sources)
@@ -175,7 +185,8 @@ class _Collector:
     def _store(self, slot: Slot, value: NDArray[Any], where: str) -> tuple[Fault | None, NDArray[Any], Geometry | None]:
         """(fault, stored form, geometry) of one input's value."""
         if slot.preset is None:
-            fault = check_prepared(value, slot.form, where=where, name=slot.name)
+            fault = length_fault(value, slot.axes, slot.form.shape, where=where, name=slot.name)
+            fault = fault or check_prepared(value, slot.form, where=where, name=slot.name)
             return fault, value if fault else value.reshape(slot.form.shape).astype(slot.form.dtype, copy=False), None
         fault = check_pixels(value, slot.preset.channels, where=where, name=slot.name)
         if fault is not None:
@@ -206,7 +217,7 @@ def collect(
             )
         )
     faults = FaultList()
-    collector = _Collector(slots, files, faults, _census(slots))
+    collector = _Collector(slots, files, faults, request)
     if request.first:
         units = list(collector.units(files.examples[:1]))[:1]
     else:

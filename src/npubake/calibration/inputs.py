@@ -29,6 +29,11 @@ class Request:
     letterboxed: bool
     first: bool = False
 
+    @property
+    def axes(self) -> Mapping[str, Any]:
+        """Input -> a word an axis, of the presets of language models."""
+        return dict(self.preset.get("sequence", {}).get("axes", {}))
+
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Request:
         """From the stage's parameters (docs/architecture.md)."""
@@ -45,11 +50,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One model input: its form, and the image preset that fills it (None: prepared tensors)."""
+    """One model input: its form, the image preset that fills it (None: prepared tensors), and a word for each of its
+    axes where a language model's preset has them.
+    """
 
     name: str
     form: InputForm
     preset: Preprocessing | None
+    axes: tuple[str, ...] = ()
 
     def stacked(self, value: NDArray[Any]) -> bool:
         """Whether an array of an npz holds several examples (or a batch of one that can be taken off)."""
@@ -71,7 +79,7 @@ def make_slots(graph: GraphSummary, request: Request) -> dict[str, Slot]:
         if preset and (len(fact.shape) != 4 or fact.shape[axis] != preset.channels or fact.dtype != "float32"):
             preset = None
         form = InputForm(shape=fact.shape, dtype=fact.dtype, linear=preset.linear if preset else None)
-        slots[name] = Slot(name=name, form=form, preset=preset)
+        slots[name] = Slot(name=name, form=form, preset=preset, axes=tuple(request.axes.get(name, ())))
     if request.preset["decode"] and not any(slot.preset for slot in slots.values()):
         shapes = ", ".join(f"{name} {graph.tensors[name].shape}" for name in graph.inputs)
         raise RecipeError(

@@ -28,12 +28,13 @@ def of_import(subject: Subject) -> dict[str, Any]:
 def of_check(subject: Subject) -> dict[str, Any]:
     """Of ``check`` (``stages/check.py`` says what each is)."""
     recipe, target = subject.target.recipe, subject.target
-    options, config = target.options, recipe.quant_config
+    options, config, sequence = target.options, recipe.quant_config, subject.preprocessing.sequence
     return stated(
         lane=target.lane.value,
         platform={"name": target.platform.name, **target.platform.values(*_CHECKED_FACTS)},
         options=stated(max_l2m_bytes=options.max_l2m_bytes, output_no_padding=(options.output_no_padding, False)),
         inputs={name: {"layout": entry.layout} for name, entry in recipe.model.inputs.items()},
+        sequence=sequence.expanded() if sequence else None,
         runtime_input={
             name: stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
         },

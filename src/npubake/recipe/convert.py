@@ -111,6 +111,10 @@ def preprocessing(request: str | dict[str, Any], custom: bool) -> Preprocessing:
     for name in ("mean", "std"):
         if name in request:
             changes[name] = tuple(float(value) / divide for value in request[name])
+    if base.sequence is not None:
+        lengths = {name: request[name] for name in ("sequence_length", "cache_length") if name in request}
+        axes = {name: tuple(words) for name, words in request.get("axes", {}).items()}
+        changes["sequence"] = replace(base.sequence, axes=axes, **lengths)
     return replace(base, **changes)
 
 

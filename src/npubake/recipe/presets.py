@@ -16,6 +16,10 @@ mean, std       ``null`` or one number a channel, in the order of ``channels``; 
 mean_domain     always ``"0-1"``: a recipe that states mean and std in 0-255 has them divided by 255 here
 layout          ``"NCHW"`` or ``"NHWC"``: what the linear step's result is laid out as
 input_dtype     dtype expected of the data before the linear step: ``"uint8"`` or ``"float32"``
+sequence        only of the presets of language models: ``{sequence_length, cache_length, axes: {input: [words]},
+                padded}``; lengths are ``null`` where the preset asks nothing of them. Each word names an axis of the
+                input: ``sequence`` has sequence_length entries, ``cache`` cache_length, ``total`` both together, any
+                other word the same size wherever it stands. padded: whether an example may end in zeros
 ==============  ======================================================================================================
 
 Order of work: decode, colour, resize, crop (all in uint8), then scale, mean and std in float32.
@@ -26,13 +30,14 @@ round_half_even(w * r) pixels, at least 1, and stands at offset ((H - h') // 2, 
 longer one floor(size * longer / shorter), as torchvision's Resize(int) does. Crop offset: (h - ch) // 2, (w - cw) // 2.
 
 Source of the table: vendor document "Model Quantization" (seed 004): ``classification_torchvision`` resizes to exactly
-256 x 256, yolo letterboxes with 114. Its divide-by-255 comes with the uint8 input.
+256 x 256, yolo letterboxes with 114. Its divide-by-255 comes with the uint8 input. llm, llm_fast: both lengths are 4096,
+and llm calibrates whole sequences (Mobilint manual 1.3, presets); multimodal states no length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Channels = Literal["rgb", "bgr", "gray"]
@@ -55,6 +60,19 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sequences:
+    """What a language model's inputs have in common; see the module's docstring."""
+
+    sequence_length: int | None = None
+    cache_length: int | None = None
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    padded: bool = True
+
+    def expanded(self) -> dict[str, Any]:
+        return {**asdict(self), "axes": {name: list(words) for name, words in self.axes.items()}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preprocessing:
     """One preprocessing block; see the module's docstring for every field. Defaults: a prepared float32 tensor."""
 
@@ -69,9 +87,10 @@ class Preprocessing:
     std: tuple[float, ...] | None = None
     layout: Layout = "NCHW"
     input_dtype: Literal["uint8", "float32"] = "float32"
+    sequence: Sequences | None = None
 
     def expanded(self) -> dict[str, Any]:
-        """The expanded form as JSON-ready data, every key present."""
+        """The expanded form as JSON-ready data, every key present (``sequence`` where there is one)."""
         return {
             "name": self.name,
             "version": self.version,
@@ -85,6 +104,7 @@ class Preprocessing:
             "mean_domain": "0-1",
             "layout": self.layout,
             "input_dtype": self.input_dtype,
+            **({} if self.sequence is None else {"sequence": self.sequence.expanded()}),
         }
 
     @classmethod
@@ -103,6 +123,7 @@ class Preprocessing:
             std=None if data["std"] is None else tuple(float(value) for value in data["std"]),
             layout=data["layout"],
             input_dtype=data["input_dtype"],
+            sequence=_sequences(data["sequence"]) if "sequence" in data else None,
         )
 
     def input_range(self) -> tuple[float, float] | None:
@@ -115,6 +136,10 @@ class Preprocessing:
         means = means if len(means) == len(stds) else means * len(stds)
         ends = [(value - mean) / std for mean, std in zip(means, stds, strict=True) for value in (0.0, top)]
         return min(ends), max(ends)
+
+
+def _sequences(data: Mapping[str, Any]) -> Sequences:
+    return Sequences(**{**data, "axes": {name: tuple(words) for name, words in data["axes"].items()}})
 
 
 def _letterbox(name: str, size: int) -> Preprocessing:
@@ -147,5 +172,8 @@ PRESETS: dict[str, Preprocessing] = {
         _letterbox("yolo_640", 640),
         _letterbox("yolo_1280", 1280),
         Preprocessing(name="vision_transformer"),
+        Preprocessing(name="llm", sequence=Sequences(sequence_length=4096, cache_length=4096, padded=False)),
+        Preprocessing(name="llm_fast", sequence=Sequences(sequence_length=4096, cache_length=4096)),
+        Preprocessing(name="multimodal", sequence=Sequences()),
     )
 }

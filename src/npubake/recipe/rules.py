@@ -82,6 +82,8 @@ def _preset(data: dict[str, Any]) -> Found:
     for key in ("preset", "preprocess"):
         if isinstance(data.get(key), dict):
             yield from _block(key, data[key])
+    preset = data.get("preset", "")
+    yield from _sequences({"name": preset} if isinstance(preset, str) else preset)
 
 
 def _block(key: str, block: dict[str, Any]) -> Found:
@@ -114,6 +116,28 @@ def _block(key: str, block: dict[str, Any]) -> Found:
                 "the crop is larger than the resized picture",
                 "Crop at most what resize gives.",
             )
+
+
+def _sequences(block: dict[str, Any]) -> Found:
+    """The lengths and axes of a language model's inputs."""
+    base = PRESETS.get(block["name"])
+    contract = base.sequence if base is not None else None
+    if contract is None:
+        for name in ("sequence_length", "cache_length", "axes"):
+            if name in block:
+                takers = ", ".join(known for known, preset in PRESETS.items() if preset.sequence is not None)
+                yield ("preset", name), f"{name!r} with preset {block['name']}", f"Only {takers} know sequences."
+        return
+    words = {word for axes in block.get("axes", {}).values() for word in axes}
+    for name, axis in (("sequence_length", "sequence"), ("cache_length", "cache")):
+        length = block.get(name, getattr(contract, name))
+        if length and not words & {axis, "total"}:
+            hint = f"preset: {{name: {block['name']}, {name}: N, axes: {{INPUT: [batch, {axis}, ...]}}}}"
+            hint += ", one word an axis" + ("; cache_length: 0 where there is none." if axis == "cache" else ".")
+            place = ("preset", name) if name in block else ("preset",)
+            yield place, f"no axis of an input is said to be the {axis} of {length}", hint
+        elif not length and axis in words:
+            yield ("preset", "axes"), f"an axis is said to be the {axis}, of no length", f"State {name}."
 
 
 def _runtime_inputs(data: dict[str, Any]) -> Found:

@@ -6,6 +6,7 @@ Parameters (JSON; whatever is absent is not checked):
                     null, tail}: facts of the platform file
   options           {max_l2m_bytes: bytes or null, output_no_padding: bool}: the recipe's choices for the platform
   inputs            {name: {layout: NCHW | NHWC}}: inputs that the recipe names
+  sequence          {sequence_length, cache_length, axes: {input: [words]}, padded}: of a language model's preset
   runtime_input     {name: {type, range}}
   calibration       {granularity}: of activations; mod: {layers: [patterns]}
   bits              {op_types: {type: precision}, roles: {role: precision}}: applied before the layer overrides
@@ -35,6 +36,7 @@ from npubake.graph.edge_checks import (
 )
 from npubake.graph.removals import Quantisation
 from npubake.graph.resolve import ResolvedOverride, match_overrides
+from npubake.graph.sequence_axes import sequence_faults
 from npubake.graph.summary import GraphSummary
 from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
@@ -54,6 +56,7 @@ def run(job: Job) -> None:
     inputs = params.get("inputs", {})
     faults += input_faults(summary, inputs)
     faults += _precision_faults(params)
+    faults += sequence_faults(summary, params["sequence"]) if params.get("sequence") else ()
     faults += granularity_faults(params)
     faults += learnt_layer_faults(summary, params)
     faults += _kernel_faults(summary, overrides, resolved)
