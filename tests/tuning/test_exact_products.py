@@ -41,16 +41,25 @@ def test_a_product_is_the_exact_sum_of_its_rounded_operands() -> None:
     for row in range(2):
         for column in range(3):
             exact = sum(Fraction(int(first[row, k])) * int(second[k, column]) for k in range(37))
-            scale = Fraction(2) ** int(rows[row, 0] + columns[0, column] - 2 * bits)
-            assert Fraction(found[row, column]) == exact * scale
+            assert Fraction(found[row, column]) == exact * Fraction(rows[row, 0]) * Fraction(columns[0, column])
 
 
 def test_rounding_is_relative_to_the_largest_of_a_vector() -> None:
-    values = np.array([[3.0, 1e-3, -0.7], [0.0, 0.0, 0.0]])
-    whole, exponents = sliced(values, -1, 22)
-    assert exponents.tolist() == [[2], [0]]
-    assert np.abs(np.ldexp(whole, exponents - 22) - values).max() <= 2.0 ** (2 - 22 - 1)
+    values = np.array([[3.0, 1e-3, -0.7], [0.0, 0.0, 0.0], [1.0, -2.0, 0.5]])
+    whole, units = sliced(values, -1, 22)
+    assert units[0].tolist() == units[2].tolist() == [2.0 ** (2 - 22)]  # 3 and 2 lie below 2**2
+    assert np.abs(whole * units - values).max() <= 2.0 ** (2 - 22 - 1)
     assert np.abs(whole).max() <= 2**22
+    assert (whole == np.rint(whole)).all()
+
+
+def test_vectors_of_very_different_sizes() -> None:
+    values = np.array([[1e-40, 3e-41], [1e38, -3e38], [1e-300, 1e-301]])
+    products, sums = gram(values[:2].astype(np.float32))
+    wanted = values[:2].astype(np.float32).astype(np.float64)
+    np.testing.assert_allclose(products, wanted @ wanted.T, rtol=1e-6)
+    np.testing.assert_allclose(sums, wanted.sum(axis=1), rtol=1e-6)
+    assert product(values[2:], np.ones((2, 1))).tolist() == [[0.0]]
 
 
 def test_products_of_a_batch_are_products_of_its_members() -> None:

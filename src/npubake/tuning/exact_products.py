@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Wide = NDArray[np.float64]
 _EXACT_BITS = 53
+_LEAST_EXPONENT = -500  # float32 ends at -149; two such factors still lie in float64's range
 
 
 def kept_bits(terms: int) -> int:
@@ -25,26 +26,34 @@ def kept_bits(terms: int) -> int:
     return (_EXACT_BITS - max(terms - 1, 0).bit_length()) // 2
 
 
-def sliced(values: NDArray[Any], axis: int, bits: int) -> tuple[Wide, NDArray[np.int32]]:
-    """Integers |n| <= 2**bits (float64) and the exponents e [.., 1, ..] along ``axis``: values ~ n * 2**(e - bits).
+def sliced(values: NDArray[Any], axis: int, bits: int) -> tuple[Wide, Wide]:
+    """Integers |n| <= 2**bits (float64) and powers of two u [.., 1, ..] along ``axis`` with values ~ n * u.
 
-    Where a vector is zero its exponent is 0. Errors are at most 2**(e - bits - 1).
+    The error is at most u / 2, u * 2**bits being at most twice the vector's largest |value|. Values whose vector stays
+    below 2**-500 become zero.
     """
-    wide = np.asarray(values, np.float64)
-    exponents = np.frexp(np.abs(wide).max(axis=axis, keepdims=True, initial=0.0))[1]
-    return np.rint(np.ldexp(wide, bits - exponents)), exponents
+    largest = np.maximum(
+        values.max(axis=axis, keepdims=True, initial=0), -values.min(axis=axis, keepdims=True, initial=0)
+    )
+    exponents = np.maximum(np.frexp(largest)[1], _LEAST_EXPONENT) - bits
+    whole = np.multiply(values, np.ldexp(1.0, -exponents), dtype=np.float64)
+    return np.rint(whole, out=whole), np.ldexp(1.0, exponents)
 
 
 def product(left: NDArray[Any], right: NDArray[Any]) -> Wide:
     """``left @ right`` over the last two axes, float64 [..., M, N]; the operands rounded as the module says."""
     bits = kept_bits(left.shape[-1])
     (first, rows), (second, columns) = sliced(left, -1, bits), sliced(right, -2, bits)
-    return np.asarray(np.ldexp(first @ second, rows + columns - 2 * bits))
+    made = first @ second
+    made *= rows
+    made *= columns
+    return np.asarray(made)
 
 
 def gram(rows: NDArray[Any]) -> tuple[Wide, Wide]:
     """``rows @ rows.T`` [..., K, K] and the rows' sums [..., K], both of the same rounded rows [..., K, P]."""
-    bits = kept_bits(rows.shape[-1])
-    whole, exponents = sliced(rows, -1, bits)
-    products = np.ldexp(whole @ whole.swapaxes(-1, -2), exponents + exponents.swapaxes(-1, -2) - 2 * bits)
-    return np.asarray(products), np.asarray(np.ldexp(whole.sum(axis=-1), exponents[..., 0] - bits))
+    whole, units = sliced(rows, -1, kept_bits(rows.shape[-1]))
+    products = whole @ whole.swapaxes(-1, -2)
+    products *= units
+    products *= units.swapaxes(-1, -2)
+    return np.asarray(products), np.asarray(whole.sum(axis=-1) * units[..., 0])
