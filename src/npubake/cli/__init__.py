@@ -20,6 +20,7 @@ COMMANDS = {
     "plan": "commands",
     "explain": "commands",
     "status": "commands",
+    "what_if": "what_if",
     "list": "listings",
     "doctor": "listings",
     "new": "artifacts",

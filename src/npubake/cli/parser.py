@@ -14,6 +14,7 @@ EXIT_CODES = (
     "130 interrupted; 141 the reader of standard output has gone"
 )
 _MOST = 4096  # tasks at once, and threads: more is a typing error
+SORTS = ("minmax", "percentile", "entropy", "mse", "mean_minmax", "int16", "float16", "tensor", "graph")
 TARGETS_HELP = "recipe or target names, comma lists, or recipe=NAME; none: all of the project"
 
 
@@ -130,6 +131,18 @@ def _asking(commands: Any) -> None:
     explain.add_argument("--stage", type=_word, metavar="STAGE", help="only this stage")
     status = _command(commands, "status", "show each target's last build, its gates and whether it is current")
     _targets(status)
+    what_if = _command(
+        commands,
+        "what-if",
+        "show what each tensor would lose to every method and number format, and what to mend, without inference",
+    )
+    what_if.set_defaults(run="what_if")
+    _targets(what_if)
+    what_if.add_argument("--tensor", type=_word, metavar="PATTERN", help="only tensors whose name fits")
+    what_if.add_argument(
+        "--sort", choices=SORTS, help="worst first by this figure, by name, or as in the graph (default: the method)"
+    )
+    what_if.add_argument("--strict", action="store_true", help="exit with 1 if there is a warning")
     listing = _command(commands, "list", "list recipes, platforms, presets and toolchains, or the layers of a target")
     listing.add_argument(
         "what", nargs="*", metavar="KIND", help="recipes, platforms, presets, toolchains; none: all; or layers TARGET"

@@ -1,0 +1,238 @@
+"""quant: what statistics alone show to be wrong with a quantisation, each with the recipe lines that would mend it.
+
+In: a summary, statistics, and what the recipe asks (``request``, its overrides matched). Out: findings in graph order.
+A finding goes away once its lines stand in the recipe. The recipe's text is written here as YAML; names in it are
+patterns (``graph.resolve``), so that their ``*``, ``?`` and ``[`` are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from npubake.calibration.statistics import TensorStatistics
+from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.quant.lanes import has_integer_kernel
+from npubake.quant.mixed_concats import mixed_concats
+from npubake.quant.precisions import GEMM_KINDS, Precisions, decide_precisions
+from npubake.quant.ranges import FLOAT16_MAX, including_zero
+from npubake.quant.request import Request, asked
+from npubake.quant.sharing import SHARING_KINDS
+from npubake.quant.tensor_ranges import barely_used, fixed_range, tensor_thresholds
+from npubake.quant.what_if import Forecast
+
+OUTLIER_CHANNEL = 16.0  # times the median channel: such a channel leaves the others 4 of 8 bits
+CLIPPING_GAIN_DB = 3.0  # SQNR that least squared error gains over minmax where a few values are far out
+_SHOWN_CHANNELS = 5
+RULES: Mapping[str, str] = {
+    "float16_overflow": "values beyond 65504 in a layer that computes in float16",
+    "dead_tensor": "a tensor in which nothing but zero was seen",
+    "dead_channels": "channels of a weighted layer in which nothing but zero was seen",
+    "mixed_concat": "large values beside small ones in one scale of 8 bits (boxes beside scores)",
+    "outlier_channels": "channels whose range is far above that of the others, in one scale of 8 bits",
+    "outlier_values": "a few values that set the scale of 8 bits for all",
+    "unused_range": "a range fixed by mathematics of which hardly anything was seen",
+}
+
+
+_NOTES = ("dead_channels", "mixed_concat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """rule: a name of RULES; severity: ``note`` where nothing is lost by it, or ``calibrate`` sees to it unasked;
+    tensor: where; layer: the fusion group that makes it ('' for a graph input); what: one sentence; recipe: the lines
+    that would mend it, as YAML of a recipe.
+    """
+
+    rule: str
+    severity: Literal["warning", "note"]
+    tensor: str
+    layer: str
+    what: str
+    recipe: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the rules look at. samples: examples observed; matched: group names of each override of ``request``."""
+
+    summary: GraphSummary
+    statistics: Mapping[str, TensorStatistics]
+    samples: int
+    request: Request
+    matched: Sequence[tuple[str, ...]]
+    forecasts: Sequence[Forecast]
+    precisions: Precisions = field(init=False)
+    makers: Mapping[str, FusionGroup] = field(init=False)
+
+    def __post_init__(self) -> None:
+        chosen = asked(self.request, self.matched)
+        decided = decide_precisions(self.summary, self.request.lane, chosen, frozenset())
+        object.__setattr__(self, "precisions", decided)
+        object.__setattr__(self, "makers", self.summary.producer_group())
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Groups whose precision an override decides: who wrote it knows."""
+        entries = asked(self.request, self.matched)
+        return frozenset(name for entry in entries if entry.precision for name in entry.groups)
+
+    def in_eight_bits(self, tensor: str) -> bool:
+        return self.precisions.dtypes.get(tensor) == "uint8"
+
+    def absmax(self, tensor: str) -> float:
+        return max(-self.statistics[tensor].minimum, self.statistics[tensor].maximum)
+
+
+def findings(subject: Subject) -> tuple[Finding, ...]:
+    """All of them, in graph order of their tensors; of one tensor in the order of RULES."""
+    place = {name: index for index, name in enumerate(subject.summary.quantisable())}
+    found = [finding for rule in _RULES for finding in rule(subject) if finding.tensor in place]
+    return tuple(sorted(found, key=lambda finding: place[finding.tensor]))
+
+
+def _float16_overflow(subject: Subject) -> Iterator[Finding]:
+    groups = subject.summary.groups
+    for name in subject.statistics:
+        touching = [group for group in groups if name in group.inputs or name in group.outputs]
+        halves = [group for group in touching if subject.precisions.groups[group.name].precision == "float16"]
+        if halves and subject.absmax(name) > FLOAT16_MAX:
+            integer = all(has_integer_kernel(subject.summary, group) for group in halves)
+            lines = override_lines([group.name for group in halves], activation="int16" if integer else "float32")
+            what = f"values up to {subject.absmax(name):.4g}, beyond float16 (65504)"
+            yield _finding(subject, "float16_overflow", name, what, lines)
+
+
+def _dead_tensors(subject: Subject) -> Iterator[Finding]:
+    for name, seen in subject.statistics.items():
+        maker = subject.makers.get(name)
+        dead = seen.count > 0 and including_zero(seen.minimum, seen.maximum).dead
+        if dead and maker is not None and name in subject.precisions.dtypes:
+            what = f"nothing but zero in {subject.samples} examples; no range can be made of it"
+            readers = [group.name for group in subject.summary.groups if name in group.inputs]
+            lines = override_lines([maker.name, *readers], activation="float32")
+            yield _finding(subject, "dead_tensor", name, what, lines)
+
+
+def _dead_channels(subject: Subject) -> Iterator[Finding]:
+    for name, seen in subject.statistics.items():
+        maker, channels = subject.makers.get(name), seen.channels
+        if maker is None or maker.kind not in GEMM_KINDS or maker.kind == "matmul" or channels is None:
+            continue
+        dead = np.flatnonzero((channels.minima == 0) & (channels.maxima == 0))
+        if 0 < len(dead) < len(channels.sums):
+            what = (
+                f"{len(dead)} of {len(channels.sums)} channels hold nothing but zero in {subject.samples} examples "
+                f"({_numbers(dead.tolist())}): more and other examples show whether they ever do"
+            )
+            lines = f"calibration:\n  samples: {4 * subject.samples}"
+            yield _finding(subject, "dead_channels", name, what, lines)
+
+
+def _mixed_concats(subject: Subject) -> Iterator[Finding]:
+    spans = {name: including_zero(seen.minimum, seen.maximum) for name, seen in subject.statistics.items()}
+    for mixed in mixed_concats(subject.summary, spans):
+        precision = subject.precisions.groups[mixed.group].precision
+        group = next(group for group in subject.summary.groups if group.name == mixed.group)
+        if precision == "int8" and mixed.group not in subject.named:
+            largest, least = max(mixed.absmax.values()), min(mixed.absmax.values())
+            what = (
+                f"inputs up to {largest:.4g} beside inputs up to {least:.4g}, {mixed.ratio:.0f} times apart: one scale "
+                f"of 8 bits would leave the small ones few levels, so calibrate keeps them apart unasked"
+            )
+            lines = override_lines([mixed.group], activation="int16")
+            yield _finding(subject, "mixed_concat", group.outputs[0], what, lines)
+
+
+def _outlier_channels(subject: Subject) -> Iterator[Finding]:
+    for name, maker, seen in _computed_in_eight_bits(subject):
+        if seen.channels is None:
+            continue
+        widths = np.maximum(np.abs(seen.channels.minima), np.abs(seen.channels.maxima)).astype(np.float64)
+        live = widths[widths > 0]
+        middle = float(np.median(live)) if live.size > 2 else 0.0
+        wide = np.flatnonzero(widths > OUTLIER_CHANNEL * middle).tolist() if middle else list[int]()
+        if wide:
+            what = (
+                f"channels {_numbers(wide)} reach {widths.max():.4g} where the median channel reaches "
+                f"{middle:.4g}, {widths.max() / middle:.0f} times less"
+            )
+            yield _finding(subject, "outlier_channels", name, what, override_lines([maker.name], activation="int16"))
+
+
+def _outlier_values(subject: Subject) -> Iterator[Finding]:
+    thresholds = tensor_thresholds(subject.summary, subject.request, subject.matched)
+    known = {forecast.tensor: forecast.eight_bits["uint8"] for forecast in subject.forecasts if not forecast.known}
+    for name, maker, _ in _computed_in_eight_bits(subject):
+        methods = known.get(name)
+        if methods is None or thresholds[name].method != "minmax":
+            continue
+        gain = methods["mse"] - methods["minmax"]
+        if gain >= CLIPPING_GAIN_DB:
+            what = (
+                f"a few values set the scale: {methods['minmax']:.1f} dB with all of them, {methods['mse']:.1f} dB "
+                f"with the range of least squared error"
+            )
+            yield _finding(subject, "outlier_values", name, what, override_lines([maker.name], method="mse"))
+
+
+def _unused_ranges(subject: Subject) -> Iterator[Finding]:
+    for name, largest in barely_used(subject.summary, subject.statistics, subject.request.input_ranges).items():
+        if subject.in_eight_bits(name):
+            what = (
+                f"its values may reach 1, the largest in {subject.samples} examples is {largest:.3g}: 8 bits hold "
+                f"either the possible range or what was seen of it"
+            )
+            lines = override_lines([subject.makers[name].name], activation="int16")
+            yield _finding(subject, "unused_range", name, what, lines)
+
+
+_RULES = (
+    _float16_overflow,
+    _dead_tensors,
+    _dead_channels,
+    _mixed_concats,
+    _outlier_channels,
+    _outlier_values,
+    _unused_ranges,
+)
+
+
+def _computed_in_eight_bits(subject: Subject) -> Iterator[tuple[str, FusionGroup, TensorStatistics]]:
+    """Tensors of 8 bits that some layer computes (not moves), in a range that no mathematics gives."""
+    for name, seen in subject.statistics.items():
+        maker = subject.makers.get(name)
+        if maker is None or maker.kind in SHARING_KINDS or fixed_range(maker) is not None:
+            continue
+        if subject.in_eight_bits(name) and name not in subject.precisions.inner and seen.count > 0:
+            yield name, maker, seen
+
+
+def _finding(subject: Subject, rule: str, tensor: str, what: str, recipe: str) -> Finding:
+    maker = subject.makers.get(tensor)
+    severity: Literal["warning", "note"] = "note" if rule in _NOTES else "warning"
+    return Finding(
+        rule=rule, severity=severity, tensor=tensor, layer=maker.name if maker else "", what=what, recipe=recipe
+    )
+
+
+def _numbers(channels: Sequence[int]) -> str:
+    shown = ", ".join(map(str, channels[:_SHOWN_CHANNELS]))
+    return shown if len(channels) <= _SHOWN_CHANNELS else f"{shown} and {len(channels) - _SHOWN_CHANNELS} more"
+
+
+def override_lines(layers: Sequence[str], **settings: str) -> str:
+    """One ``layer_overrides`` entry as YAML. layers: names of fusion groups, matched as they are."""
+    names = ", ".join(json.dumps(_literal(name), ensure_ascii=False) for name in layers)
+    change = ", ".join(f"{key}: {value}" for key, value in settings.items())
+    return f"layer_overrides:\n- match: {{names: [{names}]}}\n  set: {{{change}}}"
+
+
+def _literal(name: str) -> str:
+    """The fnmatch pattern that matches ``name`` alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

@@ -1,0 +1,122 @@
+"""quant: each rule finds its case, keeps quiet without it, and its recipe lines make the finding go away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from numpy.typing import NDArray
+
+from npubake.calibration.counting import Tables, Tally
+from npubake.calibration.statistics import TensorStatistics
+from npubake.graph.resolve import resolve_overrides
+from npubake.graph.summary import GraphSummary
+from npubake.quant.lint import RULES, Finding, Subject, findings, override_lines
+from npubake.quant.request import parse_request
+from npubake.quant.what_if import forecasts
+from tests.quant.graphs import chain
+
+Values = Mapping[str, NDArray[np.float32]]
+
+
+def statistics(values: NDArray[np.float32]) -> TensorStatistics:
+    tally = Tally(1)
+    assert tally.add(values, Tables())
+    return tally.result()
+
+
+def found(graph: GraphSummary, values: Values, lane: str = "a8w8", overrides: Any = ()) -> list[Finding]:
+    counted = {name: statistics(value) for name, value in values.items()}
+    request = parse_request({"lane": lane, "layer_overrides": list(overrides)})
+    return list(
+        findings(
+            Subject(
+                summary=graph,
+                statistics=counted,
+                samples=16,
+                request=request,
+                matched=[entry.groups for entry in resolve_overrides(graph, request.overrides)],
+                forecasts=forecasts(graph, counted, {}),
+            )
+        )
+    )
+
+
+GENERATOR = np.random.default_rng(5)
+
+
+def normal(scale: float = 1.0) -> NDArray[np.float32]:
+    return GENERATOR.normal(0, scale, size=(500, 4)).astype(np.float32)
+
+
+def sparse_outlier() -> NDArray[np.float32]:
+    """One value in a million, 20 where the others end at 2: less than what makes a channel stand out."""
+    values = GENERATOR.uniform(-2, 2, size=(250_000, 4)).astype(np.float32)
+    values[0, 0] = 20.0
+    return values
+
+
+GRAPH = chain(
+    ("first[0]", "conv", ["x"], ["a"], "Conv"),
+    ("sig", "table", ["a"], ["s"], "Sigmoid"),
+    ("join", "concat", ["a", "s"], ["j"], "Concat"),
+    ("last", "conv", ["j"], ["y"], "Conv"),
+    ("tail", "conv", ["y"], ["z"], "Conv"),
+    outputs=["z"],
+)
+PLAIN = {"x": normal(), "a": normal(), "s": normal(), "j": normal(), "y": normal(), "z": normal()}
+CASES: Mapping[str, tuple[str, Values, str]] = {
+    "float16_overflow": ("a", {"a": normal(1e5)}, "fp16"),
+    "dead_tensor": ("y", {"y": np.zeros((500, 4), np.float32)}, "a8w8"),
+    "dead_channels": ("y", {"y": normal() * np.array([1, 0, 1, 0], np.float32)}, "a8w8"),
+    "mixed_concat": ("j", {"a": normal(300.0)}, "a8w8"),
+    "outlier_channels": ("y", {"y": normal() * np.array([1, 1, 1, 40], np.float32)}, "a8w8"),
+    "outlier_values": ("y", {"y": sparse_outlier()}, "a8w8"),
+}
+
+
+def test_a_plain_model_has_no_finding() -> None:
+    assert found(GRAPH, PLAIN) == []
+
+
+@pytest.mark.parametrize("rule", sorted(CASES))
+def test_a_rule_finds_its_case_and_its_lines_mend_it(rule: str) -> None:
+    tensor, changed, lane = CASES[rule]
+    first = found(GRAPH, {**PLAIN, **changed}, lane)
+    assert [(entry.rule, entry.tensor) for entry in first] == [(rule, tensor)]
+    assert [entry.severity for entry in first] == ["note" if rule in ("dead_channels", "mixed_concat") else "warning"]
+    recipe = yaml.safe_load(first[0].recipe)
+    if rule == "dead_channels":
+        assert recipe == {"calibration": {"samples": 64}}
+        return
+    assert found(GRAPH, {**PLAIN, **changed}, lane, recipe["layer_overrides"]) == []
+
+
+def test_a_fixed_range_that_is_hardly_used() -> None:
+    graph = chain(
+        ("soft", "softmax", ["x"], ["s"], "Softmax"), ("end", "conv", ["s"], ["y"], "Conv"), outputs=["y"]
+    )  # fmt: skip
+    values = {"x": normal(), "s": np.abs(normal(1e-3)), "y": normal()}
+    first = found(graph, values)
+    assert [(entry.rule, entry.tensor, entry.layer) for entry in first] == [("unused_range", "s", "soft")]
+    assert found(graph, values, overrides=yaml.safe_load(first[0].recipe)["layer_overrides"]) == []
+    assert found(graph, {**values, "s": np.abs(normal(0.2))}) == []
+
+
+def test_every_rule_has_a_case_here() -> None:
+    assert {*CASES, "unused_range"} == set(RULES)
+
+
+def test_a_lane_of_16_bits_has_no_finding_about_8() -> None:
+    changed = {"y": normal() * np.array([1, 1, 1, 40], np.float32), "a": normal(300.0)}
+    assert found(GRAPH, {**PLAIN, **changed}, "a16w8") == []
+
+
+def test_names_match_as_they_are_and_stay_yaml() -> None:
+    graph = chain(('a*[0]?"{é}: #', "conv", ["x"], ["y"], "Conv"), ("a0", "conv", ["y"], ["z"], "Conv"), outputs=["z"])
+    written = yaml.safe_load(override_lines(['a*[0]?"{é}: #'], activation="int16"))["layer_overrides"]
+    assert written[0]["set"] == {"activation": "int16"}
+    assert [entry.groups for entry in resolve_overrides(graph, written)] == [('a*[0]?"{é}: #',)]
