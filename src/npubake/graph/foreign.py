@@ -19,7 +19,7 @@ from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from npubake.errors import Fault
-from npubake.graph.editing import STATED_FACTS, infer_shapes, static_shape
+from npubake.graph.editing import STATED_FACTS, static_shape
 from npubake.graph.execution import RUNTIME_ERRORS, random_feeds, run_model
 from npubake.graph.opset import STANDARD_DOMAINS
 
@@ -46,8 +46,8 @@ def state_foreign_facts(model: onnx.ModelProto) -> list[Fault]:
     """
     if all(node.domain in STANDARD_DOMAINS for node in model.graph.node):
         return []
-    infer_shapes(model)
-    known = {value.name for value in (*model.graph.value_info, *model.graph.output) if static_shape(value) is not None}
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph  # lenient: what stands behind is unknown
+    known = {value.name for value in (*inferred.value_info, *inferred.output) if static_shape(value) is not None}
     open_nodes = [
         node
         for node in model.graph.node
