@@ -9,13 +9,16 @@ from typing import get_args
 from npubake.calibration import arrays, images
 from npubake.fixedpoint.colour import IMAGE_DIVISOR, RUNTIME_TYPES
 from npubake.fixedpoint.remove_edges import REMOVABLE
-from npubake.graph import edge_checks
+from npubake.graph import edge_checks, roles
 from npubake.graph.baseline import DEFAULT_COSINE
-from npubake.quant import parameters, weights
+from npubake.quant import parameters, request, weights
 from npubake.quant.lanes import LANES, parse_lane
 from npubake.quant.thresholds import METHODS
 from npubake.recipe import data, presets, quant_config, recipe
 from npubake.recipe.unserved import UNSERVED
+from npubake.tuning import settings
+from npubake.tuning.hessian import HessianSettings
+from npubake.tuning.moments import POSITIONS
 from npubake.verify import gates
 
 
@@ -42,6 +45,16 @@ def test_choices_of_a_quantiser() -> None:
     for place in (("quant_config", "weights", "granularity"), ("layer_overrides", "*", "set", "granularity")):
         assert served(place, get_args(quant_config.Granularity)) == set(get_args(weights.Granularity))
     assert set(get_args(quant_config.Precision)) == set(get_args(parameters.Precision))
+
+
+def test_steps_of_tuning_have_the_same_names_and_defaults() -> None:
+    assert set(get_args(quant_config.Level)) == set(settings.MAX_INT16) == set(get_args(settings.Level))
+    assert quant_config.Tuning().held_out == settings.HELD_OUT
+    assert quant_config.Hessian().positions == POSITIONS
+    plain, known = quant_config.Hessian(), HessianSettings()
+    assert (plain.block_size, plain.damping, plain.act_order) == (known.block_size, known.damping, known.act_order)
+    assert get_args(quant_config.BiasCorrection) == get_args(request.BiasCorrection)
+    assert set(get_args(quant_config.Role)) == set(roles.ROLES)
 
 
 def test_runtime_inputs_and_removals_have_the_same_names() -> None:

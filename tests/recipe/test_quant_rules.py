@@ -31,6 +31,11 @@ def override(**change: Any) -> dict[str, Any]:
         (override(group_size=16), ("layer_overrides", 0, "set", "group_size")),
         ({"quant_config": {"weights": {"granularity": "per_group"}}}, ("quant_config", "weights", "granularity")),
         (override(granularity="per_group", weights="int8"), ("layer_overrides", 0, "set", "granularity")),
+        (override(bias_correction="empirical"), ("layer_overrides", 0, "set", "bias_correction")),
+        (
+            {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="analytic")},
+            ("layer_overrides", 0, "set", "bias_correction"),
+        ),
         (override(equivalent_transformation=False), ("layer_overrides", 0, "set", "equivalent_transformation")),
         (
             {
@@ -82,6 +87,9 @@ def test_what_contradicts_itself_is_refused_at_its_place(data: dict[str, Any], p
         },
         {"quant_config": {"tuning": {"level": "none", "held_out": 0.2}, "hessian": True}},
         {"quant_config": {"tuning": {"level": "best", "max_int16": 0}}},
+        {"quant_config": {"bias_correction": "none"}, **override(bias_correction="analytic")},
+        {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="empirical")},
+        override(bias_correction="analytic"),
         {"quant_config": {"load": {"scales": "a.json"}, "tuning": {"level": "none"}}},
         {
             "quant_config": {

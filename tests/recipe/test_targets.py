@@ -158,13 +158,14 @@ SHIPPED = load_catalogue(ROOT)
 
 def test_the_shipped_project() -> None:
     assert SHIPPED.broken == {}
-    assert set(SHIPPED.recipes) >= {"yolo_640", "digits_mobilenet", "digits_vit"}
+    assert set(SHIPPED.recipes) >= {"yolo_640", "digits_mobilenet", "digits_vit", "decoder_block"}
     (target,) = resolve("yolo_640_j6p", SHIPPED)
     assert target.lane == Lane(value="fp16_a8w8", decided_by="platform")
     assert target.toolchain == "reference"
     assert [t.platform.name for t in resolve("yolo_640", SHIPPED)][:6] == ["j6e", "j6m", "j6b", "j6h", "j6p", "s6p"]
     for recipe in SHIPPED.recipes.values():
         assert recipe.calibration.data is not None
-        assert recipe.calibration.data.is_dir()
-        assert recipe.metric is not None
-        assert recipe.metric.data.exists()
+        assert recipe.calibration.data.exists()
+        if recipe.name != "decoder_block":  # logits of weights that nothing trained have no metric
+            assert recipe.metric is not None
+            assert recipe.metric.data.exists()

@@ -30,8 +30,8 @@ round_half_even(w * r) pixels, at least 1, and stands at offset ((H - h') // 2, 
 longer one floor(size * longer / shorter), as torchvision's Resize(int) does. Crop offset: (h - ch) // 2, (w - cw) // 2.
 
 Source of the table: vendor document "Model Quantization" (seed 004): ``classification_torchvision`` resizes to exactly
-256 x 256, yolo letterboxes with 114. Its divide-by-255 comes with the uint8 input. llm, llm_fast: both lengths are 4096,
-and llm calibrates whole sequences (Mobilint manual 1.3, presets); multimodal states no length.
+256 x 256, yolo letterboxes with 114. Its divide-by-255 comes with the uint8 input. llm, llm_fast: both lengths are
+4096, and llm calibrates whole sequences (Mobilint manual 1.3, presets); multimodal states no length.
 """
 
 from __future__ import annotations

@@ -18,10 +18,7 @@ UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("quant_config", "weights", "symmetric"): (False,),
     ("quant_config", "equivalent_transformation"): (),
     ("quant_config", "search_weight_scale"): (),
-    ("quant_config", "hessian"): (),
-    ("quant_config", "bias_correction"): (),
     ("quant_config", "mod"): (),
-    ("quant_config", "tuning"): (),
     ("quant_config", "save_sample"): (True,),
     ("quant_config", "load"): (),
     ("layer_overrides", "*", "set", "weights"): (),
@@ -29,8 +26,6 @@ UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("layer_overrides", "*", "set", "group_size"): (),
     ("layer_overrides", "*", "set", "equivalent_transformation"): (),
     ("layer_overrides", "*", "set", "search_weight_scale"): (),
-    ("layer_overrides", "*", "set", "hessian"): (),
-    ("layer_overrides", "*", "set", "bias_correction"): (),
     ("layer_overrides", "*", "set", "mod"): (),
 }
 
