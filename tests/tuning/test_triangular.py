@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from npubake.tuning.triangular import add_outer, descend, factor, round_in_order, solve
+from npubake.tuning.triangular import add_outer, factor, round_in_order, solve
 
 
 @pytest.mark.parametrize("size", [1, 3, 31, 32, 33, 100])
@@ -49,22 +49,3 @@ def test_feedback_reaches_the_rows_after() -> None:
     for block in (1, 2, 3):
         round_in_order(weights, codes, feedback, grid, np.array([-2.0, 2.0]), block)
         assert codes[:, 0].tolist() == [0.0, 1.0, 2.0]
-
-
-def test_single_changes_lower_the_error_until_none_does() -> None:
-    """H = [[1, .9], [.9, 1]], error (.4, .4): one step in either column leaves less than (.4, .4) does."""
-    hessian, error = np.array([[1.0, 0.9], [0.9, 1.0]]), np.array([0.4, 0.4])
-    moves = np.array([[1.0, 5.0, 5.0, 0.0], [1.0, 5.0, 5.0, 0.0]])
-    gradient = hessian @ error
-    descend(error, gradient, hessian, moves, 9)
-    assert moves[:, 3].tolist() == [1.0, 0.0]
-    np.testing.assert_allclose(error, [-0.6, 0.4])
-    np.testing.assert_allclose(gradient, hessian @ error)
-    assert moves[0, 1:3].tolist() == [6.0, 4.0]
-
-
-def test_single_changes_keep_their_limits() -> None:
-    hessian, error = np.eye(2), np.array([3.0, -3.0])
-    moves = np.array([[1.0, 0.0, 1.0, 0.0], [1.0, 2.0, 0.0, 0.0]])
-    descend(error, error.copy(), hessian, moves, 1)
-    assert moves[:, 3].tolist() == [1.0, -2.0]

@@ -5,7 +5,7 @@ layer reads (centred where the bias is corrected afterwards). Codes are chosen o
 up for the errors made so far: Frantar, Ashkboos, Hoefler and Alistarh, *GPTQ*, arXiv 2210.17323. With H = U U', U upper
 triangular, e.H.e' = sum over j of U[j,j]^2 * (e[j] + sum over i < j of e[i] * U[i,j] / U[j,j])^2, so that the column's
 best code is the nearest to w[j] + sum over i < j of e[i] * U[i,j] / U[j,j]: the same choice as GPTQ's, without H^-1.
-Sweeps that change one code at a time follow (Behdin and others, *QuantEase*, arXiv 2309.01885): each lowers e.H.e'.
+H is damped, since a sample of few positions says too much of directions that it has hardly seen.
 
 "Asymmetric": the layer reads quantised inputs x and should give what it gives for the float inputs t. The error
 |W t - W_hat x|^2 is (W* - W_hat) H (W* - W_hat)' plus a constant, H = mean x.x', W* = W (mean t.x') H^-1: the same
@@ -14,14 +14,14 @@ problem with another target (Li and others, *GPTAQ*, arXiv 2504.02692, treat it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npubake.tuning.exact_products import product
 from npubake.tuning.moments import Moments
-from npubake.tuning.triangular import descend, factor, round_in_order, solve
+from npubake.tuning.triangular import factor, round_in_order, solve
 
 Wide = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -52,17 +52,25 @@ class Grid:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HessianSettings:
     """block_size: columns rounded before the rest hears of it (a matter of speed). damping: of the mean diagonal, added
-    to it; act_order: columns with the largest diagonal first; sweeps: most passes of single changes afterwards.
+    to it; act_order: columns with the largest diagonal first.
     """
 
     block_size: int = 128
     damping: float = 0.01
     act_order: bool = True
-    sweeps: int = 4
 
     def __post_init__(self) -> None:
-        if self.block_size < 1 or not 0 < self.damping <= 1 or self.sweeps < 0:
-            raise ValueError(f"block_size >= 1, 0 < damping <= 1 and sweeps >= 0, not {self}")
+        if self.block_size < 1 or not 0 < self.damping <= 1:
+            raise ValueError(f"block_size >= 1 and 0 < damping <= 1, not {self}")
+
+    def sampled(self, columns: int, count: int) -> HessianSettings:
+        """For moments of ``count`` positions: damping * (1 + 4 * columns / count), at most the larger of it and 0.3.
+
+        The fewer positions a column has, the less is known of the small directions. On inputs of other sources, layers
+        with fewer than four positions a column gained 0.7 and 0.9 dB on two models and lost 0.7 on a third.
+        """
+        wider = min(self.damping * (1 + 4 * columns / max(count, 1)), max(self.damping, 0.3))
+        return replace(self, damping=wider)
 
 
 def round_with_hessian(
@@ -75,25 +83,27 @@ def round_with_hessian(
     """Codes of ``weights`` [groups, rows, columns] with a small e.H.e', for ``hessian`` [groups, columns, columns].
 
     target: what the codes should stand for, where that is not the weights (``asymmetric_target``). No row leaves with a
-    larger error than rounding the weights to nearest gives it. Columns never read (zero diagonal) go to the nearest.
+    larger error (by the damped Hessian) than rounding the weights to nearest gives it. Columns never read (zero
+    diagonal) go to the nearest.
     """
     wanted = np.asarray(weights if target is None else target, np.float64)
     scales = np.broadcast_to(grid.scales, wanted.shape)
     offsets = np.broadcast_to(np.asarray(grid.zero_points, np.float64), wanted.shape)
     limits = np.array([grid.low, grid.high], np.float64)
     codes = np.empty(wanted.shape)
-    for at, square in enumerate(hessian):
+    damped = _damped(hessian, settings.damping)
+    for at, square in enumerate(damped):
         order = _order(square, settings.act_order)
-        feedback = _feedback(square[np.ix_(order, order)], settings.damping)
         made = np.empty((len(order), wanted.shape[1]))
         steps = np.ascontiguousarray(np.stack([scales[at].T[order], offsets[at].T[order]]))
-        round_in_order(np.ascontiguousarray(wanted[at].T[order]), made, feedback, steps, limits, settings.block_size)
+        columns = np.ascontiguousarray(wanted[at].T[order])
+        round_in_order(columns, made, _feedback(square[np.ix_(order, order)]), steps, limits, settings.block_size)
         codes[at][:, order] = made.T
     nearest = grid.rounded(weights)
-    unread = np.broadcast_to(np.diagonal(hessian, axis1=1, axis2=2)[:, None, :] <= 0, wanted.shape)
+    unread = np.diagonal(hessian, axis1=1, axis2=2)[:, None, :] <= 0
     found = np.where(unread, nearest, codes.astype(np.int32))
-    _descend(found, wanted - grid.values(found), hessian, grid, settings.sweeps)
-    return _better(found, nearest, wanted, hessian, grid)
+    errors = [output_error(wanted - grid.values(each), damped) for each in (found, nearest)]
+    return np.where((errors[0] <= errors[1])[:, :, None], found, nearest).astype(np.int32)
 
 
 def asymmetric_target(weights: NDArray[np.floating], moments: Moments, damping: float) -> Wide:
@@ -105,11 +115,10 @@ def asymmetric_target(weights: NDArray[np.floating], moments: Moments, damping: 
     wide, hessian = np.asarray(weights, np.float64), moments.centred()
     lacking = product(wide, moments.centred_cross() - hessian)
     made = np.empty(wide.shape)
-    for at, square in enumerate(hessian):
-        damped = _damped(square, damping)
-        factor(damped)
+    for at, square in enumerate(_damped(hessian, damping)):
+        factor(square)
         shift = np.ascontiguousarray(lacking[at].T)
-        solve(damped, shift)
+        solve(square, shift)
         made[at] = wide[at] + shift.T
     return made
 
@@ -125,35 +134,15 @@ def _order(hessian: Wide, act_order: bool) -> NDArray[np.intp]:
 
 
 def _damped(hessian: Wide, damping: float) -> Wide:
-    """A copy with damping * mean diagonal on its diagonal; the unit matrix where nothing was read."""
-    mean = float(np.diagonal(hessian).mean())
-    return np.array(hessian + np.eye(len(hessian)) * (damping * mean if mean > 0 else 1.0), order="C")
+    """A copy with damping * mean diagonal on each diagonal; the unit matrix where nothing was read."""
+    mean = np.diagonal(hessian, axis1=1, axis2=2).mean(axis=1)
+    added = np.where(mean > 0, damping * mean, 1.0)
+    return np.array(hessian + np.eye(hessian.shape[1]) * added[:, None, None], order="C")
 
 
-def _feedback(hessian: Wide, damping: float) -> Wide:
+def _feedback(hessian: Wide) -> Wide:
     """U[i, j] / U[j, j], H = U U': U is the factor of H in reversed order, reversed."""
-    backward = np.ascontiguousarray(_damped(hessian, damping)[::-1, ::-1])
+    backward = np.ascontiguousarray(hessian[::-1, ::-1])
     factor(backward)
     upper = backward[::-1, ::-1].T
     return np.ascontiguousarray(upper / np.diagonal(upper))
-
-
-def _descend(codes: Codes, error: Wide, hessian: Wide, grid: Grid, sweeps: int) -> None:
-    """Improve ``codes`` in place, row by row; ``error`` is used up."""
-    if sweeps == 0:
-        return
-    gradient = product(error, hessian)
-    moves = np.empty((codes.shape[2], 4))
-    scales = np.broadcast_to(grid.scales, codes.shape)
-    for at, square in enumerate(np.ascontiguousarray(hessian)):
-        for row in range(codes.shape[1]):
-            moves[:, 0], moves[:, 3] = scales[at, row], 0.0
-            moves[:, 1], moves[:, 2] = codes[at, row] - grid.low, grid.high - codes[at, row]
-            descend(error[at, row], gradient[at, row], square, moves, sweeps)
-            codes[at, row] += moves[:, 3].astype(np.int32)
-
-
-def _better(found: Codes, nearest: Codes, wanted: Wide, hessian: Wide, grid: Grid) -> Codes:
-    """Row by row ``found``, or ``nearest`` where that has the smaller error."""
-    errors = [output_error(wanted - grid.values(codes), hessian) for codes in (found, nearest)]
-    return np.where((errors[0] <= errors[1])[:, :, None], found, nearest).astype(np.int32)

@@ -102,31 +102,3 @@ def round_in_order(weights: Any, codes: Any, feedback: Any, grid: Any, limits: A
                 for n in range(width):
                     codes[i, n] += step * errors[j - first, n]
         add_outer(codes[last:], feedback[first:last, last:], errors[: last - first], 1.0, False)
-
-
-@njit(nogil=True, cache=True)
-def descend(error: Any, gradient: Any, hessian: Any, moves: Any, sweeps: int) -> None:
-    """Change one code at a time wherever e.H.e' falls, for one row; ``gradient`` is e.H, kept up to date.
-
-    error: [K] (weight less what its code stands for); moves: [K, 4] (scale, steps down left, steps up left, steps
-    made): the last three are kept up to date. ``sweeps``: passes over the columns, fewer once one changes nothing.
-    """
-    for _ in range(sweeps):
-        changed = False
-        for j in range(error.shape[0]):
-            scale = moves[j, 0]
-            if hessian[j, j] <= 0.0:
-                continue
-            steps = np.rint(gradient[j] / (hessian[j, j] * scale))
-            steps = min(max(steps, -moves[j, 1]), moves[j, 2])
-            if steps != 0.0:
-                shift = steps * scale
-                error[j] -= shift
-                for k in range(error.shape[0]):
-                    gradient[k] -= shift * hessian[j, k]
-                moves[j, 1] += steps
-                moves[j, 2] -= steps
-                moves[j, 3] += steps
-                changed = True
-        if not changed:
-            break
