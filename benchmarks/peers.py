@@ -159,13 +159,23 @@ VARIANTS: tuple[Variant, ...] = (
 )
 
 
+def result_file(cache: Path, subject: Subject, variant: Variant) -> Path:
+    return cache / "peers" / f"{subject.name}-{variant.tool}-{key(cache, subject, variant)}.json"
+
+
+def cached(cache: Path, subject: Subject, variant: Variant) -> dict[str, Any] | None:
+    """The result of an earlier run on the same model, data, options and versions; None where there is none."""
+    path = result_file(cache, subject, variant)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
 def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = False) -> dict[str, Any]:
     """The result of one variant on one subject, from the cache unless ``again``: title, seconds, peak_mb, sqnr_db (one
     an output), or ``failed`` with the reason.
     """
-    path = cache / "peers" / f"{subject.name}-{variant.tool}-{key(cache, subject, variant)}.json"
-    if path.exists() and not again:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+    known = cached(cache, subject, variant)
+    if known is not None and not again:
+        return known
     result = {
         "tool": variant.tool,
         "title": variant.title,
@@ -175,6 +185,7 @@ def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = F
         **run(cache, subject, variant),
     }
     if not result.get("failed", "").startswith("absent"):
+        path = result_file(cache, subject, variant)
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
