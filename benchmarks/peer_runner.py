@@ -5,6 +5,7 @@
 Quantises MODEL on ``DATA['calibration']``, prints one JSON line with the seconds of the call, the seconds since
 STARTED (``time.time()`` of the parent: the whole cold process) and the peak resident size (VmHWM, MB) up to then; then
 runs the quantised model on ``DATA['held_out']`` and saves its outputs, ``0000``, ``0001``, ... in the model's order.
+Where OUTPUTS ends in ``.onnx`` it gets the quantised QDQ model instead, and nothing is run.
 QDQ models are evaluated without graph optimisation: what the model says, not what a kernel makes of it.
 """
 
@@ -12,18 +13,27 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 Options = dict[str, Any]
-Evaluate = Callable[[dict[str, Any]], list[Any]]
 THREADS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantised:
+    """evaluate: feed -> outputs; save: writes the QDQ model."""
+
+    evaluate: Callable[[dict[str, Any]], list[Any]]
+    save: Callable[[Path], Any]
 
 
 class Samples:
@@ -46,7 +56,7 @@ class Samples:
         self._rest = iter(self)
 
 
-def quantise_ort(options: Options, model: Path, samples: Samples, folder: Path) -> Evaluate:
+def quantise_ort(options: Options, model: Path, samples: Samples, folder: Path) -> Quantised:
     """``quantize_static``; ``bins``: of the entropy calibrator, which the call itself leaves at 128."""
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
@@ -75,7 +85,7 @@ def quantise_ort(options: Options, model: Path, samples: Samples, folder: Path) 
     return evaluated(target)
 
 
-def quantise_nncf(options: Options, model: Path, samples: Samples, folder: Path) -> Evaluate:
+def quantise_nncf(options: Options, model: Path, samples: Samples, folder: Path) -> Quantised:
     """``nncf.quantize`` on the ONNX model."""
     import nncf
     import onnx
@@ -98,7 +108,7 @@ def quantise_nncf(options: Options, model: Path, samples: Samples, folder: Path)
     return evaluated(folder / "quantised.onnx")
 
 
-def quantise_aimet(options: Options, model: Path, samples: Samples, _folder: Path) -> Evaluate:
+def quantise_aimet(options: Options, model: Path, samples: Samples, _folder: Path) -> Quantised:
     """``QuantizationSimModel``, after cross-layer equalisation or sequential MSE where asked; its simulation counts."""
     import aimet_onnx
     import onnx
@@ -122,10 +132,13 @@ def quantise_aimet(options: Options, model: Path, samples: Samples, _folder: Pat
     if options.get("sequential_mse"):
         aimet_onnx.apply_seq_mse(simulation, list(samples))
     simulation.compute_encodings(list(samples))
-    return lambda feed: list(simulation.session.run(None, feed))
+    return Quantised(
+        evaluate=lambda feed: list(simulation.session.run(None, feed)),
+        save=lambda target: onnx.save(simulation.to_onnx_qdq(), target),
+    )
 
 
-def quantise_quark(options: Options, model: Path, samples: Samples, folder: Path) -> Evaluate:
+def quantise_quark(options: Options, model: Path, samples: Samples, folder: Path) -> Quantised:
     """``ModelQuantizer`` with a preset, or with a preset's parts per channel."""
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
     from quark.onnx import ModelQuantizer, get_library_path
@@ -153,7 +166,7 @@ def quantise_quark(options: Options, model: Path, samples: Samples, folder: Path
     return evaluated(target, get_library_path())
 
 
-def quantise_olive(options: Options, model: Path, samples: Samples, folder: Path) -> Evaluate:
+def quantise_olive(options: Options, model: Path, samples: Samples, folder: Path) -> Quantised:
     """The pass OnnxStaticQuantization."""
     from olive.data.config import DataConfig
     from olive.data.registry import Registry
@@ -185,7 +198,7 @@ def quantise_olive(options: Options, model: Path, samples: Samples, folder: Path
     return evaluated(Path(result.model_path))
 
 
-TOOLS: dict[str, Callable[[Options, Path, Samples, Path], Evaluate]] = {
+TOOLS: dict[str, Callable[[Options, Path, Samples, Path], Quantised]] = {
     "ort": quantise_ort,
     "nncf": quantise_nncf,
     "aimet": quantise_aimet,
@@ -194,7 +207,7 @@ TOOLS: dict[str, Callable[[Options, Path, Samples, Path], Evaluate]] = {
 }
 
 
-def evaluated(path: Path, library: str | None = None) -> Evaluate:
+def evaluated(path: Path, library: str | None = None) -> Quantised:
     """The model's outputs by ONNX Runtime without graph optimisation; the session is made on the first call."""
     import onnxruntime
 
@@ -211,7 +224,7 @@ def evaluated(path: Path, library: str | None = None) -> Evaluate:
             sessions.append(onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]))
         return list(sessions[0].run(None, feed))
 
-    return run
+    return Quantised(evaluate=run, save=lambda target: shutil.copy(path, target))
 
 
 def peak_megabytes() -> float:
@@ -226,15 +239,18 @@ def main() -> None:
         calibration, held_out, name = data["calibration"], data["held_out"], str(data["input"])
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        evaluate = TOOLS[tool](options, Path(model), Samples(name, calibration), Path(folder))
+        quantised = TOOLS[tool](options, Path(model), Samples(name, calibration), Path(folder))
         facts = {
             "seconds": time.perf_counter() - begin,
             "process_seconds": time.time() - float(started),
             "peak_mb": peak_megabytes(),
         }
-        rows = [evaluate({name: sample[None]}) for sample in held_out]
-    columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
-    np.savez(outputs_file, **{f"{index:04d}": column for index, column in enumerate(columns)})
+        if outputs_file.endswith(".onnx"):
+            quantised.save(Path(outputs_file))
+        else:
+            rows = [quantised.evaluate({name: sample[None]}) for sample in held_out]
+            columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
+            np.savez(outputs_file, **{f"{index:04d}": column for index, column in enumerate(columns)})
     print(json.dumps(facts))
 
 

@@ -1,0 +1,208 @@
+"""What a8w8 costs the shipped detector in mAP@0.5, on 2,000 generated pictures: npubake beside its peers.
+
+    python data/fetch_sources.py --out SOURCES
+    python benchmarks/detector_map.py --cache FOLDER --sources SOURCES [--only npubake] [--count 2000]
+
+The pictures come from data/generate_digits.py, validation split, seed 310, used nowhere else: no photograph or digit of
+them was calibrated on. Peers' QDQ models run without graph optimisation (float simulation), npubake's integer model as
+released. Drops are paired by picture; the interval is a bootstrap's (``npubake.verify.bootstrap``). Detections are kept
+in FOLDER/detections by the digest of the model, so that one model can be judged again alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from peers import VARIANTS, figure, measured, process
+from PIL import Image
+from rungs import Road, quantised, rung_named, write_samples
+
+from models import ROOT, Subject, subjects
+from npubake.verify import coco, detection
+from npubake.verify.bootstrap import paired_drop
+from npubake.verify.comparison import TracedModel
+
+sys.path.insert(0, str(ROOT / "data"))
+from letterbox import letterbox
+
+SEED = 310
+SIZE = 640
+PEERS = ("ort", "nncf", "aimet")
+RUNGS = ("default", "best_int8", "best")
+THREADS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """One model to judge. record: npubake's record of the integer model, None where outputs are real numbers."""
+
+    title: str
+    model: Path
+    record: Path | None = None
+    optimised: bool = False
+
+
+def pictures(cache: Path, sources: Path | None, count: int) -> Path:
+    """The folder of generated pictures, made where it is missing."""
+    folder = cache / "detector"
+    if not (folder / "labels.json").exists():
+        if sources is None:
+            raise SystemExit("--sources is needed once: the folder that data/fetch_sources.py makes")
+        options = ["--sources", str(sources), "--split", "validation", "--seed", str(SEED), "--count", str(count)]
+        command = [sys.executable, str(ROOT / "data" / "generate_digits.py"), *options, "--out", str(folder)]
+        subprocess.run(command, check=True)
+    return folder
+
+
+def peer_models(cache: Path, subject: Subject) -> list[Contestant]:
+    """The QDQ model of each peer's best options by SQNR on the held-out pictures."""
+    found = []
+    for tool in PEERS:
+        fitting = [entry for entry in VARIANTS if (entry.tool, entry.lane) == (tool, "a8w8") and entry.fits(subject)]
+        best = max(fitting, key=lambda variant: figure(measured(cache, subject, variant)))
+        path = cache / "detector_models" / f"{tool}.onnx"
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists():
+            facts = process(cache, subject, best, path)
+            if "failed" in facts:
+                print(f"{tool}, {best.title}: {facts['failed']}")
+                continue
+        found.append(Contestant(title=f"{tool}: {best.title}", model=path))
+    return found
+
+
+def own_models(cache: Path, subject: Subject) -> list[Contestant]:
+    """npubake's integer models, made anew."""
+    found = []
+    for name in RUNGS:
+        rung = rung_named(name)
+        folder = cache / "detector_models" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as temporary:
+            road = Road(folder=Path(temporary), files={("given", "model"): subject.model_path})
+            road.files["given", "samples"] = Path(temporary) / "samples.npz"
+            write_samples(road.files["given", "samples"], subject.input_name, subject.calibration)
+            quantised(rung, road)
+            for port in ("model", "record"):
+                (folder / port).write_bytes(road.files["quantize", port].read_bytes())
+        found.append(
+            Contestant(title=f"npubake: {rung.title}", model=folder / "model", record=folder / "record", optimised=True)
+        )
+    return found
+
+
+def detections(cache: Path, folder: Path, names: list[str], one: Contestant) -> list[detection.Detections]:
+    """Of every picture, in pixels of the picture; from the cache where this model was run before."""
+    digest = hashlib.sha256(one.model.read_bytes() + "\n".join(names).encode()).hexdigest()[:16]
+    path = cache / "detections" / f"{digest}.npz"
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists():
+        rows = [answer(folder / name, *parts) for parts in [runner(one)] for name in names]
+        counts = np.array([len(row.scores) for row in rows])
+        columns = {key: np.concatenate([getattr(row, key) for row in rows]) for key in ("corners", "scores", "classes")}
+        np.savez(path, counts=counts, **columns)
+    with np.load(path) as data:
+        ends = np.cumsum(data["counts"])[:-1]
+        parts = [np.split(data[key], ends) for key in ("corners", "scores", "classes")]
+    return [
+        detection.Detections(corners=corners, scores=scores, classes=classes)
+        for corners, scores, classes in zip(*parts, strict=True)
+    ]
+
+
+def runner(one: Contestant) -> tuple[onnxruntime.InferenceSession, TracedModel]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not one.optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(one.model), options, providers=["CPUExecutionProvider"])
+    return session, TracedModel.load(one.model, one.record)
+
+
+def answer(path: Path, session: onnxruntime.InferenceSession, model: TracedModel) -> detection.Detections:
+    with Image.open(path) as image:
+        frame, scale, left, top = letterbox(image.convert("RGB"), SIZE)
+    feed = np.ascontiguousarray(frame.transpose(2, 0, 1)[None], dtype=np.float32) / np.float32(255)
+    wanted = [traced.name for traced in model.outputs.values()]
+    values = session.run(wanted, {session.get_inputs()[0].name: feed})
+    real = {old: traced.real(value) for (old, traced), value in zip(model.outputs.items(), values, strict=True)}
+    found = detection.detect(*detection.split_outputs(real), detection.DetectionRule())
+    corners = (found.corners - np.array([left, top, left, top])) / scale
+    return detection.Detections(corners=corners, scores=found.scores, classes=found.classes)
+
+
+def row(title: str, result: coco.CocoResult, reference: coco.CocoResult, sqnr: str) -> str:
+    drop = paired_drop(reference.matches, result.matches)
+    return f"| {title} | {result.map50:.4f} | {drop.drop:.4f} | {drop.lower:.4f} to {drop.upper:.4f} | {sqnr} |"
+
+
+def report(results: dict[str, coco.CocoResult], sqnr: dict[str, str]) -> str:
+    """Every contestant against float, then npubake's default against each peer."""
+    lines = ["| model | mAP@0.5 | drop | 90 % interval | boxes / scores, dB |", "|---|---|---|---|---|"]
+    lines.append(f"| float | {results['float'].map50:.4f} | | | |")
+    for title, result in results.items():
+        if title != "float":
+            lines.append(row(title, result, results["float"], sqnr.get(title, "")))
+    lines += ["", "| npubake default against | gain | 90 % interval |", "|---|---|---|"]
+    own = results[f"npubake: {rung_named('default').title}"]
+    for title, result in results.items():
+        if not title.startswith(("npubake", "float")):
+            drop = paired_drop(result.matches, own.matches)
+            lines.append(f"| {title} | {-drop.drop:.4f} | {-drop.upper:.4f} to {-drop.lower:.4f} |")
+    return "\n".join(lines)
+
+
+def head_sqnr(cache: Path, subject: Subject) -> dict[str, str]:
+    """Boxes and scores on the 32 held-out pictures, from the results of quantise.py."""
+    shown = {}
+    for variant in VARIANTS:
+        if variant.lane == "a8w8" and variant.tool in PEERS and variant.fits(subject):
+            shown[f"{variant.tool}: {variant.title}"] = both(measured(cache, subject, variant))
+    path = cache / "npubake.json"
+    own = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name, result in own.get(subject.name, {}).items():
+        shown[f"npubake: {rung_named(name).title}"] = both(result)
+    return shown
+
+
+def both(result: dict[str, Any]) -> str:
+    return " / ".join("-" if value is None else f"{value:.1f}" for value in result.get("sqnr_db", ()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--sources", type=Path)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--only", choices=["npubake", "peers"], help="make these models anew; others as they are")
+    options = parser.parse_args()
+    cache = options.cache.resolve()
+    (subject,) = subjects(cache, ("digits_yolo_640",))
+    folder = pictures(cache, options.sources, options.count)
+    labels = coco.CocoLabels.load(folder / "labels.json")
+    names = sorted(labels.images)[: options.count]
+    contestants = [Contestant(title="float", model=subject.model_path, optimised=True)]
+    contestants += peer_models(cache, subject)
+    if options.only != "peers":
+        contestants += own_models(cache, subject)
+    results = {}
+    for one in contestants:
+        results[one.title] = coco.evaluate(labels, names, detections(cache, folder, names, one))
+        print(f"{one.title}: mAP@0.5 {results[one.title].map50:.4f}", flush=True)
+    if options.only != "peers":
+        print(report(results, head_sqnr(cache, subject)))
+
+
+if __name__ == "__main__":
+    main()
