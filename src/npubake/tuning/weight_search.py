@@ -51,7 +51,7 @@ class ScaleSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SearchedScales:
-    """Of each channel: the scale, how many weights its codes saturate, e.H.e' with the given scale and with this one."""
+    """Of each channel: the scale, the number of weights it saturates, e.H.e' with the given scale and with this one."""
 
     scales: Wide
     saturated: NDArray[np.int64]
