@@ -23,6 +23,8 @@ from npubake.calibration.statistics import BUCKETS, SHIFT, ChannelStatistics, Te
 _TABLES = 4  # neighbouring elements often share a bucket: separate tables keep the additions independent
 _LANES = 32
 _SIGN = BUCKETS >> 1
+_OCTAVE = 32  # buckets of one exponent
+_OCTAVE_SHIFT = 23
 _LOWEST_FINITE = -0x7F800000  # key of the most negative finite float32
 _HIGHEST_FINITE = 0x7F7FFFFF
 _FLIP = 0x7FFFFFFF
@@ -78,15 +80,26 @@ def _count(row: Any, tables: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _empty(tables: Any, into: Any, lowest: Any, highest: Any) -> None:
-    """Move the counts of ``tables`` to ``into``. lowest, highest: keys; no bucket beyond theirs was counted in."""
-    positive = (highest >> SHIFT) + 1 if highest >= 0 else 0
-    negative = ((lowest ^ np.int32(_FLIP)) & np.int32(_FLIP)) >> SHIFT if lowest < 0 else -1
-    for start, stop in ((0, positive), (_SIGN, _SIGN + negative + 1)):
-        for bucket in range(start, stop):
-            into[bucket] += np.int64(tables[0, bucket]) + tables[1, bucket] + tables[2, bucket] + tables[3, bucket]
-        for table in range(_TABLES):
-            for bucket in range(start, stop):
-                tables[table, bucket] = 0
+    """Move the counts of ``tables`` to ``into``. lowest, highest: keys; no bucket beyond theirs was counted in.
+
+    Octaves that nothing was counted in are not touched, so that the pages of ``into`` behind them are never made.
+    """
+    positive = (highest >> _OCTAVE_SHIFT) + 1 if highest >= 0 else 0
+    negative = ((lowest ^ np.int32(_FLIP)) & np.int32(_FLIP)) >> _OCTAVE_SHIFT if lowest < 0 else -1
+    octaves = tables.reshape(_TABLES, BUCKETS // _OCTAVE, _OCTAVE)
+    totals = into.reshape(BUCKETS // _OCTAVE, _OCTAVE)
+    half = _SIGN // _OCTAVE
+    for start, stop in ((0, positive), (half, half + negative + 1)):
+        for octave in range(start, stop):
+            one, two, three, four = octaves[0, octave], octaves[1, octave], octaves[2, octave], octaves[3, octave]
+            used = np.uint32(0)
+            for at in range(_OCTAVE):
+                used |= one[at] | two[at] | three[at] | four[at]
+            if used:
+                total = totals[octave]
+                for at in range(_OCTAVE):
+                    total[at] += np.int64(one[at]) + two[at] + three[at] + four[at]
+                    one[at] = two[at] = three[at] = four[at] = 0
 
 
 @njit(nogil=True, cache=True)
