@@ -4,6 +4,7 @@
     python benchmarks/peers.py --cache FOLDER --install
     python benchmarks/quantise.py --cache FOLDER                     # everything; peers from the cache where they ran
     python benchmarks/quantise.py --cache FOLDER --only npubake      # npubake again, peers as they are in the cache
+    python benchmarks/quantise.py --cache FOLDER --techniques        # each technique alone on the shipped models
     python benchmarks/quantise.py --cache FOLDER --times             # time and memory again, side by side
     python benchmarks/quantise.py --cache FOLDER --report --write    # no run: tables into docs/quantisation.md
 
@@ -22,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from peers import TOOLS, VARIANTS, Variant, cached, figure, measured
-from rungs import RUNGS, Rung, npubake_result, rung_named
+from rungs import RUNGS, TECHNIQUES, Rung, npubake_result, rung_named
 
 from models import ENTRIES, ROOT, Subject, subjects
 
 DOCUMENT = ROOT / "docs" / "quantisation.md"
+SHIPPED = ("digits_mobilenet", "digits_vit", "digits_yolo_640")
 NAMES = {"ort": "ONNX Runtime", "nncf": "NNCF", "aimet": "AIMET", "quark": "Quark", "olive": "Olive"}
 TIMED = (("ort", "MinMax"), ("ort", "Percentile 99.999"), ("nncf", "mixed, fast bias correction"), ("aimet", "min_max"))
 Result = Mapping[str, Any]
@@ -157,6 +159,22 @@ def cost(result: Result | None) -> str:
     return f"{result['process_seconds']:.1f} s, {result['peak_mb']:.0f} MB"
 
 
+def techniques_table(results: Results) -> str:
+    """Each technique alone on the shipped models: dB, and seconds of the quantisation beyond those of minmax."""
+    rows = []
+    for rung in (rung_named("minmax"), *TECHNIQUES):
+        cells = []
+        for model in SHIPPED:
+            own = results.own.get(model, {})
+            result, base = own.get(rung.name), own.get("minmax")
+            seconds = ""
+            if result and base and result is not base and "failed" not in (*result, *base):
+                seconds = f" ({result['seconds'] - base['seconds']:+.1f} s)"
+            cells.append(decibels(result) + seconds)
+        rows.append((f"`{rung.title}`" if ":" in rung.title else rung.title, *cells))
+    return table(("alone, a8w8", *(ENTRIES[model].title for model in SHIPPED)), rows)
+
+
 def failures(results: Results, chosen: Sequence[Subject]) -> str:
     """Every run that failed, once a reason."""
     found: dict[str, list[str]] = {}
@@ -166,7 +184,7 @@ def failures(results: Results, chosen: Sequence[Subject]) -> str:
             if result is not None and "failed" in result:
                 what = f"{NAMES[variant.tool]}, {variant.title}, {variant.lane}: `{result['failed']}`"
                 found.setdefault(what, []).append(subject.title)
-        for rung in RUNGS:
+        for rung in (*RUNGS, *TECHNIQUES):
             result = results.own.get(subject.name, {}).get(rung.name)
             if result is not None and "failed" in result:
                 found.setdefault(f"npubake, {rung.title}, {rung.lane}: `{result['failed']}`", []).append(subject.title)
@@ -205,6 +223,7 @@ def report(results: Results, chosen: Sequence[Subject]) -> dict[str, str]:
         "accuracy a16w8": accuracy_table(results, chosen, "a16w8"),
         "peers": peers_table(results, chosen),
         "costs": costs_table(results, chosen),
+        "techniques": techniques_table(results),
         "steps": steps_table(results, chosen),
         "failures": failures(results, chosen),
     }
@@ -228,6 +247,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(ENTRIES), choices=list(ENTRIES))
     parser.add_argument("--rungs", nargs="*", default=[rung.name for rung in RUNGS])
     parser.add_argument("--times", action="store_true", help="run the timed ones again, in turn")
+    parser.add_argument("--techniques", action="store_true", help="run each technique alone on the shipped models")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/quantisation.md")
     options = parser.parse_args()
@@ -235,6 +255,8 @@ def main() -> None:
     chosen = subjects(cache, tuple(options.models))
     if options.times:
         run_times(cache, chosen)
+    elif options.techniques:
+        run_npubake(cache, subjects(cache, SHIPPED), [rung_named("minmax"), *TECHNIQUES])
     elif not options.report:
         run_peers(cache, chosen, [tool for tool in options.only if tool != "npubake"])
         if "npubake" in options.only:

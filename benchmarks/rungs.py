@@ -74,9 +74,50 @@ RUNGS: tuple[Rung, ...] = (
     Rung(name="a16_best", title="best", lane="a16w8", tune={"tuning": {"level": "best"}}, transform=_TRANSFORM),
 )
 
+_ALONE: dict[str, Any] = {"level": "none", "judge": False}
+
+
+def _threshold(name: str, title: str, **calibration: Any) -> Rung:
+    return Rung(name=name, title=title, lane="a8w8", calibrate={"calibration": calibration})
+
+
+def _step(name: str, title: str, **asked: Any) -> Rung:
+    """One step of ``tune`` alone, on minmax ranges, kept whatever it gives."""
+    calibrate = {"calibration": {"method": "minmax"}}
+    return Rung(name=name, title=title, lane="a8w8", calibrate=calibrate, tune={"tuning": _ALONE, **asked})
+
+
+# One technique at a time, on the ranges of minmax: what the document shows of each.
+TECHNIQUES: tuple[Rung, ...] = (
+    _threshold("method_percentile", "calibration: {method: percentile}", method="percentile"),
+    _threshold("method_mse", "calibration: {method: mse}", method="mse"),
+    _threshold("method_entropy", "calibration: {method: entropy}", method="entropy"),
+    _threshold("method_mean_minmax", "calibration: {method: mean_minmax}", method="mean_minmax"),
+    _threshold("symmetric", "calibration: {asymmetric: false}", method="minmax", asymmetric=False),
+    Rung(
+        name="per_tensor",
+        title="weights: {granularity: per_tensor}",
+        lane="a8w8",
+        calibrate={"calibration": {"method": "minmax"}, "weights": {"granularity": "per_tensor"}},
+    ),
+    Rung(
+        name="transformed",
+        title="equivalent_transformation: {}",
+        lane="a8w8",
+        calibrate={"calibration": {"method": "minmax"}},
+        tune={"tuning": _ALONE},
+        transform={},
+    ),
+    _step("bias_analytic", "bias_correction: analytic", bias_correction="analytic"),
+    _step("bias_empirical", "bias_correction: empirical", bias_correction="empirical"),
+    _step("weight_scale", "search_weight_scale: {}", search_weight_scale={}),
+    _step("hessian", "hessian: {}", hessian={}),
+    _step("mod", "mod: {}", mod={}),
+)
+
 
 def rung_named(name: str) -> Rung:
-    (found,) = (rung for rung in RUNGS if rung.name == name)
+    (found,) = (rung for rung in (*RUNGS, *TECHNIQUES) if rung.name == name)
     return found
 
 
