@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import zipfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -129,7 +130,7 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
         tuning=decided.get("tuning", {"level": "none"}),
         calibration=form.CalibrationData(
             archive=made["samples"].outputs["archive"].digest,
-            samples=made["samples"].task.params["count"],
+            samples=_examples(prepared, made["samples"]),
             purpose=recipe.calibration.purpose,
             preset=subject.preprocessing.expanded(),
         ),
@@ -146,6 +147,14 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
         host=machine(),
         fast=subject.fast,
     )
+
+
+def _examples(prepared: Prepared, samples: TaskResult) -> int:
+    """How many examples the sample set holds: as asked for, or, where it was loaded, as its archive says."""
+    if "count" in samples.task.params:
+        return int(samples.task.params["count"])
+    with zipfile.ZipFile(prepared.project.store.blob_path(samples.outputs["archive"].digest)) as archive:
+        return len(json.loads(archive.read("samples.json"))["examples"])
 
 
 def _origin(prepared: Prepared, subject: Subject, imported: TaskResult) -> form.Origin:

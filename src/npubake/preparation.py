@@ -22,6 +22,7 @@ from npubake.recipe import lock
 from npubake.recipe.data import RANDOM, Listing, find_labels, list_data
 from npubake.recipe.model_data import ModelData, find_model_data
 from npubake.recipe.named import no_file
+from npubake.recipe.quant_config import Stored
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.targets import Catalogue, Target, load_catalogue, resolve
 from npubake.stages import STAGES
@@ -161,6 +162,35 @@ class _DataSets:
             self._made[path] = list_data(path, self._project.digests.digest, where)
         return self._made[path]
 
+    def loaded(self, recipe: Recipe, faults: list[Fault]) -> dict[str, Path]:
+        """The files that ``quant_config.load`` names; what is wrong with one is added to ``faults``."""
+        load, found = recipe.quant_config.load, dict[str, Path]()
+        for name, stored in (("samples", load.samples), ("scales", load.scales)) if load is not None else ():
+            path = f"$.quant_config.load.{name}"
+            if stored is not None:
+                file = self._stored(stored, recipe.where(path), path)
+                if isinstance(file, Fault):
+                    faults.append(file)
+                else:
+                    found[name] = file
+        return found
+
+    def _stored(self, stored: Stored, where: str, path: str) -> Path | Fault:
+        if stored.path is None:
+            blob = self._project.store.blob_path(stored.digest)
+            hint = "Name a file, or build again what made it; a manifest lists the digests of its artifacts."
+            missing = Fault(what=f"the store holds nothing under {stored.digest}", where=where, path=path, hint=hint)
+            return blob if blob.is_file() else missing
+        fault = no_file(stored.path, where, path)
+        if fault is not None:
+            return fault
+        self._seen.add(stored.path)
+        digest = self._project.digests.digest(stored.path)
+        if stored.digest not in ("", digest):
+            what = f"{stored.path} has the sha256 {digest}, another one is stated"
+            return Fault(what=what, where=where, path=path, hint="It is another file than the one that was meant.")
+        return stored.path
+
     def _note(self, path: Path) -> None:
         if not path.is_dir():
             if path.exists():
@@ -175,6 +205,7 @@ def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bo
     recipe, faults = target.recipe, _file_faults(target.recipe)
     weights = ModelData() if faults else find_model_data(recipe.model.path, recipe.where("$.model.path"))
     faults += weights.faults
+    loaded = data.loaded(recipe, faults)
 
     def tried(make: Callable[[], Listing]) -> Listing:
         try:
@@ -200,6 +231,8 @@ def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bo
         validation=validation,
         labels=labels,
         weights=tuple(weights.files.values()),
+        loaded_samples=loaded.get("samples"),
+        loaded_scales=loaded.get("scales"),
         fast=fast,
     )
 

@@ -61,6 +61,12 @@ def test_calibrate_reads_no_step_of_tune(tmp_path: Path) -> None:
     assert parameters.of_calibrate(asked) == parameters.of_calibrate(subject(tmp_path, "{}"))
 
 
+def test_what_is_missing_of_loaded_scales_reaches_calibrate(tmp_path: Path) -> None:
+    asked = subject(tmp_path, "{load: {scales: a.json, missing: calibrate}}")
+    assert parameters.of_calibrate(asked)["missing"] == "calibrate"
+    assert "missing" not in parameters.of_calibrate(subject(tmp_path, "{load: {scales: a.json}}"))
+
+
 def test_transform_reads_the_overrides_that_keep_layers_out_and_no_others(tmp_path: Path) -> None:
     overrides = (
         "[{match: {names: [a]}, set: {activation: int16}},"

@@ -9,6 +9,7 @@ import pytest
 
 from npubake.errors import RecipeError
 from npubake.recipe.loader import discover, load_recipe
+from npubake.recipe.quant_config import Stored
 from npubake.recipe.recipe import Gate, RuntimeInput
 from tests.recipe.writing import SMALL, write
 
@@ -290,3 +291,22 @@ def test_sizes_are_whole_numbers_and_names_fit_a_file_name(tmp_path: Path, line:
     kept = [text for text in SMALL.splitlines() if not text.startswith(f"{key}:")]
     path = write(tmp_path, "a.yaml", "\n".join([*kept, line, ""]))
     assert [at for _, at, _ in faults_of(path)] == [place]
+
+
+def test_a_loaded_sample_set_takes_the_place_of_calibration_data(tmp_path: Path) -> None:
+    plain = SMALL.replace("calibration: {data: ../data}\n", "")
+    assert [path for _, path, _ in faults_of(write(tmp_path, "r.yaml", plain))] == ["$"]
+    load = "quant_config: {load: {samples: ../set.npz}}\n"
+    recipe = load_recipe(write(tmp_path, "r.yaml", plain + load))
+    assert recipe.quant_config.load is not None
+    assert recipe.quant_config.load.samples == Stored(path=tmp_path / "set.npz")
+    (fault,) = faults_of(write(tmp_path, "r.yaml", SMALL + load))
+    assert (fault[1], "loaded samples" in fault[2]) == ("$.calibration.data", True)
+    digest = "0123456789abcdef" * 4
+    for text, stored in (
+        (digest, Stored(digest=digest)),
+        (f"{{path: x.npz, digest: '{digest}'}}", Stored(path=tmp_path / "recipes" / "x.npz", digest=digest)),
+    ):
+        named = load_recipe(write(tmp_path, "r.yaml", plain + load.replace("../set.npz", text))).quant_config.load
+        assert named is not None
+        assert named.samples == stored

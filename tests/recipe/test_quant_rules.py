@@ -61,6 +61,16 @@ def override(**change: Any) -> dict[str, Any]:
         (
             {
                 "quant_config": {
+                    "equivalent_transformation": {},
+                    "load": {"scales": "a.json"},
+                    "tuning": {"level": "none"},
+                }
+            },
+            ("quant_config", "load", "scales"),
+        ),
+        (
+            {
+                "quant_config": {
                     "calibration": {"method": "mse"},
                     "load": {"scales": "a.json"},
                     "tuning": {"level": "none"},

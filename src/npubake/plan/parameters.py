@@ -71,6 +71,7 @@ def of_calibrate(subject: Subject) -> dict[str, Any]:
         weights=differences(config.weights),
         bits=differences(config.bits),
         layer_overrides=_overrides(subject) or None,
+        missing=(config.load.missing, "refuse") if config.load else None,
         image_inputs=None
         if span is None
         else {

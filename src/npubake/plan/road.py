@@ -22,6 +22,8 @@ MEASURED_EXAMPLES = 16  # of the validation set, for tensor comparisons; the pro
 VERIFIED_EXAMPLES = 4  # of the calibration set: what verify runs is bit-exact, so that a few show it
 # What a failing gate looks at besides its own figures, in the order of the road.
 EVIDENCE = {"quantized": ("calibrated", "ptq"), "product": ("calibrated", "ptq", "quantized")}
+# What save_sample publishes, by port; the scales are NAME_parameters.json, which every build publishes.
+SAVED_SAMPLES, SAVED_STATISTICS = {"samples": "calibration_samples.npz"}, {"statistics": "calibration_statistics.npz"}
 CHECKED_FIRST = ("import", "optimize", "check")
 
 
@@ -74,18 +76,27 @@ class _Road:
             {},
             {"model": f"{recipe.name}_optimized_float_model.onnx", "graph": "graph.json"},
         )
-        listings = {"calibration": self._listing("calibration", subject.calibration)}
+        listings: dict[str, list[Input]] = {}
         if subject.validation is not None:
             listings["validation"] = self._listing("validation", subject.validation)
+        loaded: dict[str, list[Input]] = {}
+        if subject.loaded_samples:
+            loaded = {"loaded": [self._file(subject.loaded_samples)], **listings}
+        else:
+            listings["calibration"] = self._listing("calibration", subject.calibration)
         graph = self._from("optimize", "graph")
         self._add("check", {"graph": graph, **listings}, parameters.of_check(subject), {"report": "check.json"})
         count = FAST_EXAMPLES if subject.fast else recipe.calibration.samples
         common = parameters.of_samples(subject)
-        self._add("samples", {**self._data("calibration"), "graph": graph}, {**common, "count": count}, {})
+        saved = recipe.quant_config.save_sample
+        given: dict[str, list[Input]] = loaded or self._data("calibration")
+        params = common if loaded else {**common, "count": count}
+        self._add("samples", {**given, "graph": graph}, params, SAVED_SAMPLES if saved else {})
         if subject.validation is not None:
             limit = {"count": FAST_EXAMPLES} if subject.fast else {}
             self._add("measure_inputs", {**self._data("validation"), "graph": graph}, {**common, **limit}, {})
-        self._add("observe", {**self._optimised(), "samples": self._from("samples", "samples")}, {}, {})
+        observed = {**self._optimised(), "samples": self._from("samples", "samples")}
+        self._add("observe", observed, {}, SAVED_STATISTICS if saved else {})
 
     def _quantised_half(self) -> None:
         name, decided = self.subject.name, self.decided
@@ -93,7 +104,8 @@ class _Road:
         files = {"model": f"{name}_calibrated_model.onnx", "parameters": f"{name}_parameters.json"}
         record = {"record": "calibrate.json"}
         published = {**files, **record} if decided == "calibrate" else record
-        self._add("calibrate", observed, parameters.of_calibrate(self.subject), published)
+        scales = {"scales": [self._file(self.subject.loaded_scales)]} if self.subject.loaded_scales else {}
+        self._add("calibrate", {**observed, **scales}, parameters.of_calibrate(self.subject), published)
         real = self._optimised()
         if decided == "tune":
             given = {"samples": self._from("samples", "samples"), "parameters": self._from("calibrate", "parameters")}

@@ -17,7 +17,8 @@ class Subject:
     """What is planned: a target, its preprocessing as the lock has it, and its data by names and digests.
 
     validation: None where the recipe states no metric; then the calibration set serves the tensor measures. weights:
-    files beside the model that keep its values, in the order that ``import`` expects.
+    files beside the model that keep its values, in the order that ``import`` expects. loaded_samples, loaded_scales:
+    files of an earlier build that are used again.
     """
 
     target: Target
@@ -26,6 +27,8 @@ class Subject:
     validation: Listing | None = None
     labels: tuple[Path, ...] = ()
     weights: tuple[Path, ...] = ()
+    loaded_samples: Path | None = None
+    loaded_scales: Path | None = None
     fast: bool = False
 
     @property

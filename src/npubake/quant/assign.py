@@ -10,7 +10,8 @@ from npubake.errors import Fault, RecipeError
 from npubake.graph.bit_policy import override_paths
 from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import is_integer
-from npubake.quant.mixed_concats import KEPT_APART, mixed_concats
+from npubake.quant.loading import overlaid, require_all
+from npubake.quant.mixed_concats import KEPT_APART, MixedConcat, mixed_concats
 from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
 from npubake.quant.precisions import Precisions, decide_precisions
@@ -59,6 +60,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     _check_inputs(summary, request)
     thresholds = tensor_thresholds(summary, request, matched)
     ranges = tensor_ranges(summary, subject.statistics, thresholds, request.input_ranges)
+    ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
     mixed = mixed_concats(summary, ranges)
     precisions = decide_precisions(
         summary,
@@ -67,7 +69,9 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         _beyond_float16(subject, ranges),
         [entry.group for entry in mixed],
     )
+    require_all(precisions.dtypes, request.loaded)
     ranges = {**ranges, **wide_ranges(summary, subject.statistics, request.input_ranges, precisions)}
+    ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
     weighted = _weighted(subject, precisions, _granularities(summary, request, matched))
     classes = class_ranges(summary, precisions, ranges, thresholds)
     settled = settle_ranges(classes, _edges(summary, precisions, weighted))
@@ -87,17 +91,8 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         dead_tensors=tuple(name for name in tensors if ranges[name].dead),
         cut_ranges=tuple(name for name in tensors if classes[precisions.classes.of[name]].cut),
         float16_overflow=precisions.overflow,
-        mixed_concats=tuple(
-            replace(entry, precision=decided.precision)
-            for entry in mixed
-            for decided in [precisions.groups[entry.group]]
-            if decided.precision == "int8" or decided.why.startswith(KEPT_APART)
-        ),
-        barely_used={
-            name: largest
-            for name, largest in barely_used(summary, subject.statistics, request.input_ranges).items()
-            if name in tensors
-        },
+        mixed_concats=_decided(mixed, precisions),
+        barely_used=_barely_used(subject, request, tensors),
         narrowed=precisions.narrowed,
         shared_scales=tuple(
             members for first, members in precisions.classes.members.items() if first in classes and len(members) > 1
@@ -105,6 +100,22 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         weighted=facts,
     )
     return Assignment(parameters=parameters, record=record)
+
+
+def _decided(mixed: Sequence[MixedConcat], precisions: Precisions) -> tuple[MixedConcat, ...]:
+    """Concats of large beside small, with what became of them; without those that an override decided."""
+    return tuple(
+        replace(entry, precision=decided.precision)
+        for entry in mixed
+        for decided in [precisions.groups[entry.group]]
+        if decided.precision == "int8" or decided.why.startswith(KEPT_APART)
+    )
+
+
+def _barely_used(subject: Subject, request: Request, tensors: Mapping[str, TensorParameters]) -> dict[str, float]:
+    """Tensors held as integers whose fixed range was hardly touched, with the largest value seen."""
+    found = barely_used(subject.summary, subject.statistics, request.input_ranges)
+    return {name: largest for name, largest in found.items() if name in tensors}
 
 
 def _check_inputs(summary: GraphSummary, request: Request) -> None:

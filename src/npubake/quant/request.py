@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from npubake.errors import BuildError, Fault, RecipeError
 from npubake.graph.bit_policy import override_paths, with_bit_policy
@@ -15,6 +15,9 @@ from npubake.quant.precisions import Asked
 from npubake.quant.ranges import Range
 from npubake.quant.thresholds import METHODS, MethodName, Threshold
 from npubake.quant.weights import Granularity
+
+if TYPE_CHECKING:
+    from npubake.quant.loading import LoadedScales
 
 WeightType = Literal["int4", "int8", "int16"]
 BiasCorrection = Literal["none", "analytic", "empirical"]
@@ -72,7 +75,7 @@ class Request:
     """All parameters of ``calibrate``. overrides: the bit policy as overrides, then the recipe's entries as they stand
     (for matching); settings: their ``set`` parts, in the same order; input_ranges: declared ranges of graph inputs,
     taken verbatim. weight_bits: None is the lane's; group_size: input channels that share a scale, read with
-    granularity per_group alone.
+    granularity per_group alone; loaded: scales of an earlier build.
     """
 
     lane: Lane
@@ -84,6 +87,7 @@ class Request:
     overrides: Sequence[Mapping[str, Any]] = ()
     settings: tuple[Settings, ...] = ()
     input_ranges: Mapping[str, Range] = field(default_factory=dict)
+    loaded: LoadedScales | None = None
 
 
 def parse_request(params: Mapping[str, Any]) -> Request:

@@ -130,7 +130,7 @@ def runtime_inputs(data: dict[str, Any]) -> dict[str, RuntimeInput]:
 
 
 def calibration(root: Node, data: dict[str, Any]) -> Calibration:
-    path = None if data["data"] == "random" else path_at(root, ("calibration", "data"))
+    path = None if data.get("data") == "random" else path_at(root, ("calibration", "data"))
     return Calibration(**{**_known(Calibration, data), "data": path})
 
 
@@ -176,10 +176,11 @@ def _load(root: Node, data: dict[str, Any]) -> Load:
     return Load(**{**data, **stored})
 
 
-def _stored(root: Node, name: str, text: str) -> Stored:
-    if DIGEST.fullmatch(text):
-        return Stored(digest=text)
-    return Stored(path=path_at(root, ("quant_config", "load", name)))
+def _stored(root: Node, name: str, entry: str | dict[str, str]) -> Stored:
+    place = ("quant_config", "load", name)
+    if not isinstance(entry, str):
+        return Stored(path=path_at(root, (*place, "path")), digest=entry["digest"])
+    return Stored(digest=entry) if DIGEST.fullmatch(entry) else Stored(path=path_at(root, place))
 
 
 def layer_override(data: dict[str, Any]) -> LayerOverride:

@@ -118,7 +118,7 @@ def _recipe(root: Node, name: str, path: Path, files: tuple[Path, ...]) -> Recip
         request=request,
         preprocessing=convert.preprocessing(request, custom),
         runtime_inputs=convert.runtime_inputs(data.get("runtime_input", {})),
-        calibration=convert.calibration(root, data["calibration"]),
+        calibration=convert.calibration(root, data.get("calibration", {})),
         quant_config=convert.quant_config(root, data.get("quant_config", {})),
         layer_overrides=tuple(convert.layer_override(entry) for entry in data.get("layer_overrides", [])),
         remove=convert.remove(data.get("remove", {})),

@@ -118,7 +118,9 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Something that an earlier build made: a file, or its sha256 in the store."""
+    """Something that an earlier build made: a file, and its sha256 where the recipe says it; without a file, what the
+    store holds under the digest.
+    """
 
     path: Path | None = None
     digest: str = ""

@@ -100,6 +100,9 @@ def _load(config: dict[str, Any]) -> Found:
         if "missing" in block:
             yield (*place, "missing"), "'missing' without loaded scales", "Add 'scales: FILE', or remove it."
         return
+    if "equivalent_transformation" in config:
+        hint = "Take equivalent_transformation away: the scales belong to the graph that they were made for."
+        yield (*place, "scales"), "loaded scales of a graph that is transformed anew", hint
     if config.get("tuning", {}).get("level", "default") != "none":
         hint = "Add 'tuning: {level: none}' to quant_config."
         yield (*place, "scales"), "tuning would move the loaded scales", hint

@@ -50,7 +50,7 @@ class RuntimeInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The calibration set. data: a path, or None for random data (purpose smoke only)."""
+    """The calibration set. data: a path, or None for random data (purpose smoke only) or a loaded sample set."""
 
     data: Path | None
     samples: int = 64

@@ -155,8 +155,13 @@ def _runtime_inputs(data: dict[str, Any]) -> Found:
 
 
 def _calibration(data: dict[str, Any]) -> Found:
-    block = data["calibration"]
-    if block["data"] == "random" and block.get("purpose", "release") != "smoke":
+    block = data.get("calibration", {})
+    if "samples" in data.get("quant_config", {}).get("load", {}):
+        for name in ("data", "samples", "letterboxed"):
+            if name in block:
+                hint = "Remove it ('null' takes an inherited one away): the loaded set is used as it is."
+                yield ("calibration", name), f"{name!r} with loaded samples, which are read instead", hint
+    if block.get("data") == "random" and block.get("purpose", "release") != "smoke":
         hint = "Give real data; or say 'purpose: smoke' for a trial whose artifact is marked as not releasable."
         yield ("calibration", "data"), "random data for a release", hint
 

@@ -19,8 +19,6 @@ UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("quant_config", "equivalent_transformation"): (),
     ("quant_config", "search_weight_scale"): (),
     ("quant_config", "mod"): (),
-    ("quant_config", "save_sample"): (True,),
-    ("quant_config", "load"): (),
     ("layer_overrides", "*", "set", "weights"): (),
     ("layer_overrides", "*", "set", "granularity"): ("per_group",),
     ("layer_overrides", "*", "set", "group_size"): (),

@@ -52,7 +52,7 @@ STAGES: dict[str, Stage] = {
         _stage(
             "samples",
             1,
-            {"listing": "listing", "files": "file*", "graph": "graph"},
+            {"listing": "listing?", "files": "file*", "loaded": "file?", "validation": "listing?", "graph": "graph"},
             {"samples": "sample_set", "archive": "archive"},
             _IMAGES,
         ),
@@ -80,7 +80,7 @@ STAGES: dict[str, Stage] = {
         _stage(
             "calibrate",
             3,
-            {"model": "onnx", "graph": "graph", "statistics": "statistics"},
+            {"model": "onnx", "graph": "graph", "statistics": "statistics", "scales": "file?"},
             {"model": "onnx", "parameters": "parameters", "record": "record"},
             _ONNX,
         ),

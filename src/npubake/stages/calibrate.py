@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import onnx
@@ -14,7 +15,8 @@ from npubake.graph.model_file import load_model, save_model
 from npubake.graph.resolve import resolve_overrides
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
-from npubake.quant.assign import Subject, assign
+from npubake.quant.assign import Assignment, Subject, assign
+from npubake.quant.loading import LoadedScales, moved_scales, moved_warnings, read_scales
 from npubake.quant.operands import ModelFacts
 from npubake.quant.parameters import digest_of_graph
 from npubake.quant.qdq import calibrated_model
@@ -25,9 +27,12 @@ _NUMERIC = (AttributeProto.INT, AttributeProto.FLOAT)
 
 
 def run(job: Job) -> None:
-    """Write the calibrated model, the parameters and the record."""
+    """Write the calibrated model, the parameters and the record. Input ``scales``: parameters of an earlier build."""
     summary = GraphSummary.load(job.input("graph"))
     request = parse_request({**job.params, "input_ranges": input_ranges(job.params, summary)})
+    scales = job.optional("scales")
+    if scales is not None:
+        request = replace(request, loaded=read_scales(scales, job.params.get("missing", "refuse")))
     model = load_model(job.input("model"))
     subject = Subject(
         summary=summary,
@@ -41,7 +46,18 @@ def run(job: Job) -> None:
     save_model(calibrated.model, job.outputs["model"])
     made.parameters.save(job.outputs["parameters"])
     record = record_json(made.record, made.parameters, summary, calibrated.provenance)
+    if request.loaded is not None:
+        record |= _loaded(request.loaded, made, record["warnings"])
     job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+
+
+def _loaded(loaded: LoadedScales, made: Assignment, warnings: list[str]) -> dict[str, Any]:
+    """What became of loaded scales: how many are used, and those that had to move, which are warnings too."""
+    raised = {entry.tensor: entry.group for entry in made.record.raised_scales}
+    moved = moved_scales(made.parameters.tensors, made.parameters.weights, loaded, raised)
+    used = len(loaded.tensors.keys() & made.parameters.tensors.keys())
+    facts = {"tensors": used, "moved": [asdict(entry) for entry in moved]}
+    return {"warnings": [*warnings, *moved_warnings(moved)], "loaded_scales": facts}
 
 
 def input_ranges(params: Mapping[str, Any], summary: GraphSummary) -> dict[str, list[float]]:
