@@ -6,7 +6,7 @@ one thread, example after example. Memory holds one example's tensors and one ta
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,10 +38,11 @@ def observe(model: Path, graph: GraphSummary, samples: SampleSet, threads: int, 
     axes = channel_axes(graph)
     tallies = {name: Tally(axes[name]) for name in wanted}
     with ThreadPoolExecutor(max_workers=threads) as pool:
+        workers = _Workers(tallies, pool, threads)
         for index in range(samples.count):
             feeds = samples.read(index)
             values = {**feeds, **session.run(feeds)}
-            bad = _count(tallies, values, pool)
+            bad = workers.count(values)
             if bad:
                 raise _not_finite(bad, values, samples.describe(index))
             del values, feeds
@@ -49,22 +50,30 @@ def observe(model: Path, graph: GraphSummary, samples: SampleSet, threads: int, 
     return Statistics(samples=samples.count, tensors={name: tally.result() for name, tally in tallies.items()})
 
 
-def _count(tallies: Mapping[str, Tally], values: Mapping[str, NDArray[Any]], pool: ThreadPoolExecutor) -> list[str]:
-    """Count one example; names of the tensors with a NaN or Inf, in the tallies' order. Largest first, for balance."""
-    order = sorted(tallies, key=lambda name: -values[name].size)
-    fine = dict(zip(order, pool.map(lambda name: tallies[name].add(values[name], _tables()), order), strict=True))
-    return [name for name in tallies if not fine[name]]
+class _Workers:
+    """Threads that count one example's tensors together, each with its own scratch memory."""
 
+    def __init__(self, tallies: Mapping[str, Tally], pool: ThreadPoolExecutor, threads: int) -> None:
+        self._tallies = tallies
+        self._pool = pool
+        self._tables = [Tables() for _ in range(threads)]
 
-_OF_THREAD = threading.local()
+    def count(self, values: Mapping[str, NDArray[Any]]) -> list[str]:
+        """Names of the tensors with a NaN or Inf, in the tallies' order. Whoever is free takes the next largest."""
+        waiting = deque(sorted(self._tallies, key=lambda name: -values[name].size))
 
+        def work(tables: Tables) -> list[str]:
+            bad: list[str] = []
+            while True:
+                try:
+                    name = waiting.popleft()
+                except IndexError:
+                    return bad
+                if not self._tallies[name].add(values[name], tables):
+                    bad.append(name)
 
-def _tables() -> Tables:
-    """This thread's scratch memory, which goes with the thread."""
-    if not hasattr(_OF_THREAD, "tables"):
-        _OF_THREAD.tables = Tables()
-    tables: Tables = _OF_THREAD.tables
-    return tables
+        bad = {name for part in self._pool.map(work, self._tables) for name in part}
+        return [name for name in self._tallies if name in bad]
 
 
 def _not_finite(bad: list[str], values: Mapping[str, NDArray[Any]], where: str) -> StageError:
