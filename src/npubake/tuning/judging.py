@@ -2,14 +2,15 @@
 
 Judged by SQNR in dB, pooled over the slice for each output: 10 log10(sum of squares of the float values / sum of
 squares of the differences). Where an output is a Softmax that is nearly saturated, its logits are judged in its place:
-the probabilities of such a network swing by 10 dB between neighbouring settings and say little.
+the probabilities of such a network swing by 10 dB between neighbouring settings and say little. Where an output has few
+elements, what its last weighted layer reads is judged beside it: ten logits of eight examples hardly tell 1 dB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log10
+from math import log10, prod
 from typing import Any
 
 import numpy as np
@@ -19,39 +20,14 @@ from numpy.typing import NDArray
 from npubake.calibration.inference import open_session
 from npubake.calibration.samples import SampleSet
 from npubake.graph.summary import GraphSummary
+from npubake.quant.operands import WEIGHTED_KINDS
 from npubake.tuning.execution import exposing
 from npubake.tuning.simulation import Form, Simulator
 
 Feeds = Mapping[str, NDArray[Any]]
-LEAST_SAMPLES = 4  # fewer leave nothing to judge on
-_LEAST_JUDGED, _MOST_JUDGED = 2, 16
-_BLOCK = 4  # neighbours in the set are often crops of one photograph: they stay on one side
 _SATURATED = 0.9  # mean of the largest probability
 _EXACT_DB = 120.0  # no error at all
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """Indices of the examples that steps may learn from, and of those that judge; both ascending, disjoint."""
-
-    learn: tuple[int, ...]
-    judged: tuple[int, ...]
-
-
-def split(count: int, held_out: float) -> Split:
-    """Hold ``held_out`` of ``count`` examples back (at least 2, at most 16), in blocks of up to 4 neighbours that are
-    spread evenly. With fewer than 4 examples nothing is held back: there is no judging.
-    """
-    if count < LEAST_SAMPLES:
-        return Split(learn=tuple(range(count)), judged=())
-    wanted = min(max(round(count * held_out), _LEAST_JUDGED), _MOST_JUDGED, count // 2)
-    blocks = max(wanted // _BLOCK, 1)
-    judged: list[int] = []
-    for block in range(blocks):
-        size = wanted * (block + 1) // blocks - wanted * block // blocks
-        end = count * (block + 1) // blocks
-        judged.extend(range(end - size, end))
-    return Split(learn=tuple(index for index in range(count) if index not in judged), judged=tuple(judged))
+_MANY_ELEMENTS = 256  # of one example: more need no others beside them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +53,11 @@ class Score:
 class Judge:
     """feeds: the examples that judge; references: float values of the judged tensors, one entry an example.
 
-    watched: graph output -> the tensor that is judged in its place.
+    watched: graph output -> the tensors that are judged for it; its figure is the mean of theirs.
     """
 
     feeds: Sequence[Feeds]
-    watched: Mapping[str, str]
+    watched: Mapping[str, tuple[str, ...]]
     references: Sequence[Mapping[str, NDArray[Any]]]
 
     @classmethod
@@ -95,8 +71,9 @@ class Judge:
     ) -> Judge:
         """Run the float model over the examples ``judged``."""
         outputs = [name for name in summary.outputs if summary.tensors[name].dtype == "float32"]
-        logits = _logits(summary)
+        logits, features = _logits(summary), {name: _features(summary, name) for name in outputs}
         wanted = list(dict.fromkeys([*outputs, *(logits[name] for name in outputs if name in logits)]))
+        wanted += [name for name in dict.fromkeys(features.values()) if name and name not in wanted]
         feeds = [samples.read(index) for index in judged]
         if not wanted or not feeds:
             return cls(feeds=(), watched={}, references=())
@@ -106,7 +83,13 @@ class Judge:
             name: logits[name] if name in logits and _saturated([entry[name] for entry in values]) else name
             for name in outputs
         }
-        return cls(feeds=feeds, watched=watched, references=values)
+        beside = {name: (features[name],) if features[name] else () for name in outputs}
+        return cls(feeds=feeds, watched={name: (watched[name], *beside[name]) for name in outputs}, references=values)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """All that is judged, each once."""
+        return tuple(dict.fromkeys(tensor for several in self.watched.values() for tensor in several))
 
     @property
     def able(self) -> bool:
@@ -115,15 +98,21 @@ class Judge:
 
     def score(self, simulator: Simulator, forms: Mapping[str, Form], most: int | None = None) -> Score:
         """Figures of one choice of forms; ``most``: on the first so many examples alone."""
-        signal = dict.fromkeys(self.watched, 0.0)
-        noise = dict.fromkeys(self.watched, 0.0)
+        signal = dict.fromkeys(self.tensors, 0.0)
+        noise = dict.fromkeys(self.tensors, 0.0)
         for feeds, reference in zip(self.feeds[:most], self.references[:most], strict=True):
             values = simulator.run(feeds, forms)
-            for name, tensor in self.watched.items():
+            for tensor in self.tensors:
                 wanted = reference[tensor].astype(np.float64)
-                signal[name] += float(np.square(wanted).sum())
-                noise[name] += float(np.square(wanted - values[tensor]).sum())
-        return Score(decibels={name: decibels(signal[name], noise[name]) for name in self.watched})
+                signal[tensor] += float(np.square(wanted).sum())
+                noise[tensor] += float(np.square(wanted - values[tensor]).sum())
+        found = {tensor: decibels(signal[tensor], noise[tensor]) for tensor in self.tensors}
+        return Score(
+            decibels={
+                name: round(sum(found[tensor] for tensor in several) / len(several), 2)
+                for name, several in self.watched.items()
+            }
+        )
 
 
 def decibels(signal: float, noise: float) -> float:
@@ -138,6 +127,21 @@ def _logits(summary: GraphSummary) -> dict[str, str]:
     makers = summary.producer_group()
     made = {name: makers[name] for name in summary.outputs if name in makers}
     return {name: group.inputs[0] for name, group in made.items() if group.kind == "softmax"}
+
+
+def _features(summary: GraphSummary, output: str) -> str:
+    """What the last weighted layer in front of an output of few elements reads; '' where there is none."""
+    if prod(summary.tensors[output].shape) >= _MANY_ELEMENTS:
+        return ""
+    makers, name = summary.producer_group(), output
+    while name in makers:
+        group = makers[name]
+        if group.kind in WEIGHTED_KINDS:
+            return group.inputs[0] if group.inputs[0] in makers else ""
+        if len(group.inputs) != 1:
+            return ""
+        name = group.inputs[0]
+    return ""
 
 
 def _saturated(probabilities: Sequence[NDArray[Any]]) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from npubake.calibration.statistics import TensorStatistics
 from npubake.quant.affine import tensor_parameters
 from npubake.quant.ranges import including_zero, widened
+from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.tensor_ranges import WIDE_MARGIN
 from npubake.tuning.candidate import Candidate
 from npubake.tuning.ranking import worst_first
@@ -27,10 +28,13 @@ _STREAM_DB = 6.0  # what 16-bit residual streams must win to go beyond the numbe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liftable:
-    """Tensors of one scale that 8 bits hold. group: a group that makes one of them; tensors: those with a quantiser."""
+    """Tensors of one scale that 8 bits hold. group: a group that makes one of them; tensors: those with a quantiser;
+    computed: how many of them a kernel computes (what a movement makes are the same values again).
+    """
 
     group: str
     tensors: tuple[str, ...]
+    computed: int
 
 
 def liftable(candidate: Candidate) -> list[Liftable]:
@@ -52,12 +56,13 @@ def liftable(candidate: Candidate) -> list[Liftable]:
             continue
         if candidate.parameters.tensors[name].dtype == "uint8":
             held = tuple(member for member in members if member in candidate.simulated.forms)
-            found[members] = Liftable(group=made[0], tensors=held)
+            computed = sum(makers[member].kind not in SHARING_KINDS for member in members)
+            found[members] = Liftable(group=made[0], tensors=held, computed=max(computed, 1))
     return list(found.values())
 
 
 def choose_lifts(bench: Bench, candidate: Candidate, most: int) -> list[Liftable]:
-    """At most ``most`` tensors, those that win most on the unseen slice; [] where none does."""
+    """At most ``most`` computed tensors, those that win most on the unseen slice; [] where none does."""
     simulator = bench.simulator(candidate)
     known = liftable(candidate)
     noise = IsolatedNoise.of(bench, candidate, simulator)
@@ -131,10 +136,10 @@ class IsolatedNoise:
 
 
 def _within(order: Sequence[Liftable], most: int) -> list[Liftable]:
-    """Entries in order while their tensors are no more than ``most`` together."""
+    """Entries in order, those that would pass ``most`` computed tensors together left out."""
     taken: list[Liftable] = []
     for entry in order:
-        if sum(len(one.tensors) for one in taken) + len(entry.tensors) <= most:
+        if sum(one.computed for one in taken) + entry.computed <= most:
             taken.append(entry)
     return taken
 

@@ -23,7 +23,8 @@ from npubake.tuning.biases import correctable, corrected_bias
 from npubake.tuning.candidate import Candidate, Layer, on_bias_grid
 from npubake.tuning.execution import Stream, exposing
 from npubake.tuning.hessian import Grid, HessianSettings, asymmetric_target, round_with_hessian
-from npubake.tuning.moments import Moments, accumulate
+from npubake.tuning.matrix_form import chosen_positions, columns_at
+from npubake.tuning.moments import Moments, accumulate, gram_total, positions_of
 from npubake.tuning.simulation import Array, Form, SimulatedModel
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -121,13 +122,28 @@ def _seen(layer: Layer, view: str, streams: tuple[Stream, Stream], how: Rounding
     def of_example(index: int) -> Moments:
         moments = Moments.empty(layer.form, asymmetric=True)
         read, target = quantised.live[index][view], real.live[index][layer.form.tensor]
-        accumulate(moments, layer.form, read, index, how.positions, target)
+        if layer.group in how.rounded:
+            accumulate(moments, layer.form, read, index, how.positions, target)
+        else:
+            _accumulate_means(moments, layer, (read, target), how.positions, index)
         return moments
 
     total = Moments.empty(layer.form, asymmetric=True)
     for part in pool.map(of_example, range(len(real.live))):
         _add(total, part)
     return total
+
+
+def _accumulate_means(
+    moments: Moments, layer: Layer, values: tuple[NDArray[Any], NDArray[Any]], positions: int, index: int
+) -> None:
+    """What a bias needs and no more."""
+    chosen = chosen_positions(layer.form, index, positions_of(layer.form, positions))
+    read, target = (gram_total(columns_at(layer.form, value, chosen)) for value in values)
+    assert moments.target_total is not None  # made for it
+    moments.count += len(chosen)
+    moments.total += read
+    moments.target_total += target
 
 
 def _add(total: Moments, part: Moments) -> None:

@@ -16,11 +16,12 @@ from npubake.tuning.biases import correctable, corrected_from_statistics
 from npubake.tuning.candidate import Candidate, Start, candidate
 from npubake.tuning.execution import peak_bytes
 from npubake.tuning.hessian import HessianSettings
-from npubake.tuning.judging import LEAST_SAMPLES, Judge, Split, split
+from npubake.tuning.judging import Judge
 from npubake.tuning.lifting import choose_lifts, residual_streams
 from npubake.tuning.moments import POSITIONS
 from npubake.tuning.rounding import Rounding, round_from_float, round_in_execution
 from npubake.tuning.settings import TuneSettings
+from npubake.tuning.splitting import LEAST_SAMPLES, Split, split_samples
 from npubake.tuning.trials import Bench, Standing
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -44,7 +45,7 @@ def tune(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Tuned:
     """Try the steps of the level and those asked for. starts: the optimised graph, then its transformation if any."""
-    parts = split(samples.count, settings.held_out)
+    parts = split_samples(samples, settings.held_out)
     first = starts[0]
     wanted = parts.judged if settings.judge else ()
     judge = Judge.of(first.model, first.subject.summary, samples, wanted, threads)
@@ -144,8 +145,7 @@ class _Run:
             rounded=groups,
             corrected=corrected,
             hessian=HessianSettings(
-                **{name: settings[name] for name in ("block_size", "damping", "act_order") if name in settings},
-                sweeps=0,
+                **{name: settings[name] for name in ("block_size", "damping", "act_order") if name in settings}
             ),
             positions=settings.get("positions", POSITIONS),
             threads=self.bench.threads,
@@ -180,7 +180,7 @@ def _record(run: _Run) -> dict[str, Any]:
     return {
         "level": settings.level,
         "judged_on": list(run.parts.judged) if bench.judging else [],
-        "judged_tensors": dict(bench.judge.watched),
+        "judged_tensors": {name: list(several) for name, several in bench.judge.watched.items()},
         "unjudged": why,
         "trials": bench.to_json(),
         "kept": kept,

@@ -45,8 +45,9 @@ class Bench:
     trials: list[Trial] = field(default_factory=list)
 
     def simulator(self, candidate: Candidate, threads: int | None = None) -> Simulator:
-        watched = self.judge.watched.values()
-        return Simulator(candidate.simulated, watched, threads or self.threads, candidate.simulated_constants())
+        return Simulator(
+            candidate.simulated, self.judge.tensors, threads or self.threads, candidate.simulated_constants()
+        )
 
     def stand(self, candidate: Candidate) -> Standing:
         """Score a candidate by itself."""
