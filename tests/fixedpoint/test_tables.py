@@ -84,6 +84,14 @@ def test_error_bound_is_the_largest_distance() -> None:
     errors = [abs(float(value) - target.scale * int(entry)) for value, entry in zip(exact, table.entries, strict=True)]
     assert table.max_error == pytest.approx(max(errors), rel=1e-9)
     assert table.max_error_lsb <= 0.5 + 1e-6
+    assert table.saturated == 0
+
+
+def test_the_error_is_of_what_the_output_can_hold() -> None:
+    """x in -12.8 .. 12.7 into 0 .. 2.55: 128 values below half a step under zero, 102 above 2.555."""
+    table = function_table((step("Identity"),), form("uint8", 0.1, 128), form("uint8", 0.01))
+    assert table.saturated == 128 + 102
+    assert table.max_error_lsb <= 0.5
 
 
 @settings(max_examples=10)

@@ -98,7 +98,13 @@ def test_record_bounds_every_table(vit: Made) -> None:
     tables = {entry["group"]: entry for entry in vit.record["tables"]}
     wanted = {group.name for group in vit.case.summary.groups if group.kind in ("table", "softmax")}
     assert set(tables) == wanted
-    assert all(entry["max_error"] > 0 and entry["entries"] == 256 for entry in tables.values())
+    inner = {group.name for group in vit.case.summary.groups if set(group.inputs) & set(vit.case.parameters.inner)}
+    assert {name: entry["entries"] for name, entry in tables.items()} == {
+        name: 65536 if name in inner else 256 for name in wanted
+    }
+    assert inner  # the transformer's GELU
+    assert all(0 < entry["max_error_lsb"] <= 0.5 + 1e-6 for entry in tables.values())
+    assert all(0 <= entry["saturated"] < entry["entries"] for entry in tables.values())
 
 
 def test_provenance_holds_by_value(vit: Made) -> None:

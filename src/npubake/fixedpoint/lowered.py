@@ -58,8 +58,9 @@ class OutputFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFact:
-    """One lookup table. entries: how many; max_error: largest |table - function| in real units over all inputs;
-    max_error_lsb: the same in steps of the output (<= 0.5 where the output's range holds the function's values).
+    """One lookup table. entries: how many; max_error: largest |table - function| in real units over the inputs whose
+    value lies in the output's range; max_error_lsb: the same in steps of the output (0.5 is correct rounding);
+    saturated: entries whose value lies outside of it.
     """
 
     group: str
@@ -67,6 +68,7 @@ class TableFact:
     entries: int
     max_error: float
     max_error_lsb: float
+    saturated: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 Groups of kind table, softmax and layer_norm that compute in integers are cut out between the DequantizeLinear they
 read and the QuantizeLinear that reads them; the kernels of the integer model take their place, from ``t/quantized`` to
-``u/quantized``. Everything else, names included, stays as ``calibrate`` made it.
+``u/quantized``. An inner tensor, which the calibrated model does not quantise, is rounded to the int16 that it is
+inside the integer model's kernel. Everything else, names included, stays as ``calibrate`` made it.
 """
 
 from __future__ import annotations
@@ -61,14 +62,22 @@ def fix_nonlinear(
     for group in summary.groups:
         if group.kind in NONLINEAR and parameters.groups[group.name].precision in ("int8", "int16"):
             for name in (*group.inputs, *group.outputs):
-                _known(edges, name, group)
-            codes = edges[group.inputs[0]].codes
-            lowering.forms.put(group.inputs[0], "quantized", codes)
-            if _fixed(lowering, group):
-                edge = edges[group.outputs[0]]
-                renamed[lowering.forms.quantized(group.outputs[0])] = edge.codes
-                lowering.forms.put(group.outputs[0], "quantized", edge.codes)
-                removed.update((*group.nodes, edge.quantize))
+                if name not in parameters.inner:
+                    _known(edges, name, group)
+            source, target = group.inputs[0], group.outputs[0]
+            if source in parameters.inner:
+                lowering.forms.put(source, "real", source)
+            else:
+                lowering.forms.put(source, "quantized", edges[source].codes)
+            if not _fixed(lowering, group):
+                continue
+            removed.update(group.nodes)
+            if target in parameters.inner:
+                renamed[lowering.forms.real(target)] = target
+            else:
+                renamed[lowering.forms.quantized(target)] = edges[target].codes
+                lowering.forms.put(target, "quantized", edges[target].codes)
+                removed.add(edges[target].quantize)
     model = _joined(calibrated, lowering, removed, renamed)
     return FixedPointModel(
         model=model,

@@ -27,13 +27,15 @@ EXP_STEPS = 65535  # resolution of the table of exp in softmax
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """entries: int64 by q - lowest q of the input's dtype, each q - zero point of the output; decided: how many entries
-    needed 50 digits; max_error, max_error_lsb: largest distance from the function, in real units and output steps.
+    needed 50 digits; max_error, max_error_lsb: largest distance from the function where its value lies in the output's
+    range, in real units and output steps; saturated: how many entries' values lie outside of it.
     """
 
     entries: Array
     decided: int
     max_error: float
     max_error_lsb: float
+    saturated: int
 
 
 def function_table(steps: Sequence[Step], source: TensorParameters, target: TensorParameters) -> Table:
@@ -44,9 +46,16 @@ def function_table(steps: Sequence[Step], source: TensorParameters, target: Tens
     exact = evaluate_float64(steps, centred * np.float64(source.scale)) / target.scale
     entries, decided = round_correctly(exact, lambda index: _quotient(steps, int(centred[index]), source, target))
     entries = np.clip(entries, low, high)
-    errors = np.abs(entries - exact)[np.isfinite(exact)]
-    worst = float(errors.max(initial=0.0))
-    return Table(entries=entries.astype(np.int64), decided=decided, max_error=worst * target.scale, max_error_lsb=worst)
+    with np.errstate(invalid="ignore"):
+        held = (exact >= low - 0.5) & (exact <= high + 0.5)
+    worst = float(np.abs(entries - exact)[held].max(initial=0.0))
+    return Table(
+        entries=entries.astype(np.int64),
+        decided=decided,
+        max_error=worst * target.scale,
+        max_error_lsb=worst,
+        saturated=int(np.count_nonzero(~held)),
+    )
 
 
 def exponential_table(scale: float, count: int) -> Array:

@@ -1,5 +1,7 @@
 """quant: tensors that lie inside a fused kernel: between a weighted group and the one function that reads it. No onnx.
 
+The same holds for a multiplication by a constant behind the two (channel factors of an equalisation).
+
 Hardware applies HardSwish, SiLU, GELU or Sigmoid to the accumulator of a convolution before it rounds to 8 bits; a
 quantiser between the two loses accuracy for nothing (measured on networks with HardSwish and SiLU: 2 to 5 dB). In the
 integer model such a tensor is int16; the calibrated model holds no quantiser for it.
@@ -19,17 +21,28 @@ from npubake.quant.sharing import SharingClasses
 def inner_tensors(
     summary: GraphSummary, decisions: Mapping[str, Decision], classes: SharingClasses, unfused: AbstractSet[str]
 ) -> frozenset[str]:
-    """Results of int8 weighted groups that one int8 table alone reads. unfused: makers that a person keeps apart."""
+    """Results that never leave the kernel of an int8 weighted group. unfused: makers that a person keeps apart.
+
+    What one table alone reads; and behind either of the two, what one multiplication by a constant alone reads.
+    """
     readers: dict[str, list[FusionGroup]] = {}
     for group in summary.groups:
         for name in group.inputs:
             readers.setdefault(name, []).append(group)
-    return frozenset(
-        name
-        for group in summary.groups
-        if group.kind in WEIGHTED_KINDS and decisions[group.name].precision == "int8" and group.name not in unfused
-        for name in group.outputs
-        if name not in summary.outputs and len(classes.members[classes.of[name]]) == 1
-        for reader in [readers.get(name, [])]
-        if len(reader) == 1 and reader[0].kind == "table" and decisions[reader[0].name].precision == "int8"
-    )
+    inner: set[str] = set()
+    for group in summary.groups:
+        heads = group.kind in WEIGHTED_KINDS or (group.kind == "table" and inner.issuperset(group.inputs))
+        if not heads or decisions[group.name].precision != "int8" or group.name in unfused:
+            continue
+        for name in group.outputs:
+            alone = name not in summary.outputs and len(classes.members[classes.of[name]]) == 1
+            found = readers.get(name, [])
+            if alone and len(found) == 1 and _joins(group, found[0], decisions):
+                inner.add(name)
+    return frozenset(inner)
+
+
+def _joins(maker: FusionGroup, reader: FusionGroup, decisions: Mapping[str, Decision]) -> bool:
+    """Whether ``reader`` is computed in the kernel of its ``maker``."""
+    kinds = ("table", "multiply") if maker.kind in WEIGHTED_KINDS else ("multiply",)
+    return reader.kind in kinds and len(reader.inputs) == 1 and decisions[reader.name].precision == "int8"

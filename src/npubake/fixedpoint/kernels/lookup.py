@@ -60,6 +60,7 @@ def record_table(lowering: Lowering, group: FusionGroup, table: Table) -> None:
             entries=len(table.entries),
             max_error=table.max_error,
             max_error_lsb=table.max_error_lsb,
+            saturated=table.saturated,
         )
     )
 

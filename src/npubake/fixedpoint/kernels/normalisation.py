@@ -65,6 +65,7 @@ def lower_softmax(lowering: Lowering, group: FusionGroup) -> None:
             entries=len(entries),
             max_error=0.5 / EXP_STEPS,
             max_error_lsb=0.5,
+            saturated=0,
         )
     )
 
