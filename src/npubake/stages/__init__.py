@@ -85,6 +85,13 @@ STAGES: dict[str, Stage] = {
             _ONNX,
         ),
         _stage(
+            "transform",
+            1,
+            {"model": "onnx", "graph": "graph", "samples": "sample_set", "statistics": "statistics"},
+            {"model": "onnx", "graph": "graph", "record": "record"},
+            _RUNTIME,
+        ),
+        _stage(
             "tune",
             1,
             {
@@ -102,14 +109,14 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "ptq",
-            1,
+            2,
             {"model": "onnx", "graph": "graph", "parameters": "parameters"},
             {"model": "onnx", "record": "record"},
             _ONNX,
         ),
         _stage(
             "quantize",
-            2,
+            3,
             {"model": "onnx", "graph": "graph", "parameters": "parameters"},
             {"model": "onnx", "removed": "onnx", "record": "record"},
             _ONNX,
