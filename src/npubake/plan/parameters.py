@@ -83,6 +83,13 @@ def of_calibrate(subject: Subject) -> dict[str, Any]:
     )
 
 
+def transforms(subject: Subject) -> bool:
+    """Whether the road has a ``transform``: where it is asked for, and at level best, which tries it."""
+    config = subject.target.recipe.quant_config
+    by_layer = any(entry["set"].get("equivalent_transformation") for entry in _overrides(subject))
+    return config.equivalent_transformation is not None or by_layer or config.tuning.level == "best"
+
+
 def of_transform(subject: Subject) -> dict[str, Any]:
     """Of ``transform``: the transformations asked for, and the overrides that keep layers out of them, and no others:
     a precision that is overridden makes no new float graph.
@@ -94,7 +101,14 @@ def of_transform(subject: Subject) -> dict[str, Any]:
         for entry in _overrides(subject)
         if key in entry["set"]
     ]
-    return {**(differences(asked) if asked else {}), **stated(layer_overrides=kept_out or None)}
+    wide = subject.target.lane.value in _WIDE_LANES
+    return {
+        **(differences(asked) if asked else {}),
+        **stated(layer_overrides=kept_out or None, activation_bits=(16 if wide else 8, 8)),
+    }
+
+
+_WIDE_LANES = ("a16w8", "a16w16", "w4a16")
 
 
 def tunes(subject: Subject) -> bool:
@@ -107,7 +121,7 @@ def tunes(subject: Subject) -> bool:
         for step, wanted in entry["set"].items()
         if step in _TUNE_STEPS
     )
-    tried = config.tuning.level != "none" and subject.target.lane.value != "fp16"
+    tried = (config.tuning.level != "none" and subject.target.lane.value != "fp16") or transforms(subject)
     return tried or any(asked) or any(by_layer)
 
 
@@ -123,7 +137,11 @@ def of_tune(subject: Subject) -> dict[str, Any]:
         tuning["max_int16"] = 0
     return {
         **of_calibrate(subject),
-        **stated(tuning=tuning, bias_correction=config.bias_correction),
+        **stated(
+            tuning=tuning,
+            bias_correction=config.bias_correction,
+            equivalent_transformation=(config.equivalent_transformation is not None, False),
+        ),
         **{name: step and differences(step) for name, step in steps.items() if step is not None},
     }
 

@@ -108,9 +108,13 @@ class _Road:
         self._add("calibrate", {**observed, **scales}, parameters.of_calibrate(self.subject), published)
         real = self._optimised()
         if decided == "tune":
-            given = {"samples": self._from("samples", "samples"), "parameters": self._from("calibrate", "parameters")}
-            published = {**files, "record": "tune.json"}
-            self._add("tune", {**observed, **given}, parameters.of_tune(self.subject), published)
+            given = {
+                **observed,
+                **self._transformed(observed),
+                "samples": self._from("samples", "samples"),
+                "parameters": self._from("calibrate", "parameters"),
+            }
+            self._add("tune", given, parameters.of_tune(self.subject), {**files, "record": "tune.json"})
             real = {"model": self._from("tune", "float"), "graph": self._from("tune", "graph")}
         chosen = self._from(decided, "parameters")
         self._add(
@@ -124,6 +128,22 @@ class _Road:
         if "remove" in params or "tail" in params:
             files["removed"] = f"{name}_quantized_removed_model.onnx"
         self._add("quantize", {**real, "parameters": chosen}, params, files)
+
+    def _transformed(self, observed: Mapping[str, list[Input]]) -> dict[str, list[Input]]:
+        """A second float graph that tune may begin with, and what was observed of it."""
+        if not parameters.transforms(self.subject):
+            return {}
+        samples = self._from("samples", "samples")
+        files = {"record": "transform.json"}
+        self._add("transform", {**observed, "samples": samples}, parameters.of_transform(self.subject), files)
+        made = {port: self._from("transform", port) for port in ("model", "graph")}
+        role = "observe transformed"
+        self._add("observe", {**made, "samples": samples}, {}, {}, role=role)
+        return {
+            "transformed_model": made["model"],
+            "transformed_graph": made["graph"],
+            "transformed_statistics": self._from(role, "statistics"),
+        }
 
     def _measures(self) -> list[str]:
         """Measures and gates of every boundary; the ids of the gates."""

@@ -1,7 +1,8 @@
 """stages: ``tune``, judged steps that bring the quantised model nearer to the float one. An adapter.
 
 Parameters: all of ``calibrate``; ``tuning: {level, judge, held_out, max_int16}``; the steps asked for:
-``search_weight_scale``, ``hessian``, ``bias_correction``, ``mod`` (a block, or False where forbidden).
+``search_weight_scale``, ``hessian``, ``bias_correction``, ``mod`` (a block, or False where forbidden), and
+``equivalent_transformation: true`` where the recipe asks for the transformed graph.
 Outputs: ``float``, the float model that the integers are exact for (weights are code * scale), with its ``graph``;
 ``parameters``; ``model``, fake-quantised; ``record``: that of ``calibrate``, and ``tuning``: what was tried.
 """
@@ -29,7 +30,7 @@ from npubake.tuning.candidate import Start
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.steps import Tuned, tune
 
-STEP_PARAMS = ("tuning", "search_weight_scale", "hessian", "bias_correction", "mod")
+STEP_PARAMS = ("tuning", "equivalent_transformation", "search_weight_scale", "hessian", "bias_correction", "mod")
 
 
 def run(job: Job) -> None:

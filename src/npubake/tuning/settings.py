@@ -29,13 +29,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSettings:
-    """level, judge, held_out, max_int16: as in the recipe; limited: it states max_int16; choices: of each step."""
+    """level, judge, held_out, max_int16: as in the recipe; limited: it states max_int16; transformed: it asks
+    for the transformed graph; choices: of each step."""
 
     level: Level
     judge: bool
     held_out: float
     max_int16: int
     limited: bool
+    transformed: bool
     choices: Mapping[str, Choice]
 
     @classmethod
@@ -55,6 +57,7 @@ class TuneSettings:
             held_out=tuning.get("held_out", HELD_OUT),
             max_int16=tuning.get("max_int16", MAX_INT16[level]),
             limited="max_int16" in tuning,
+            transformed=params.get("equivalent_transformation", False),
             choices={step: _choice(step, params.get(step), groups, overrides, matched) for step in STEPS},
         )
 

@@ -81,6 +81,9 @@ class _Run:
     def start(self, starts: Sequence[Start]) -> None:
         """The better float graph, each with its biases corrected where that gains."""
         for begin in starts:
+            if begin is not starts[0] and not (self.free or self.settings.transformed):
+                self.bench.skip("equivalent_transformation", begin.name, "not asked for, and nothing can be judged")
+                continue
             plain = self.bench.stand(candidate(begin))
             corrected = self._with_biases(plain)
             if self._best is None:
