@@ -41,8 +41,10 @@ class GraphEditor:
         self.outputs = [value.name for value in graph.output]
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._values: dict[str, Array] = {}
-        self._facts = _tensor_facts(graph)
-        self._names = all_names(model)
+        self._values_of = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+        self._facts: dict[str, tuple[tuple[int, ...] | None, int]] = {}
+        self._names: set[str] | None = None
+        self._changed = len(self.nodes) < len(graph.node)
         self._index: tuple[dict[str, onnx.NodeProto], dict[str, list[onnx.NodeProto]]] | None = None
 
     # Questions.
@@ -91,19 +93,19 @@ class GraphEditor:
         """Static shape, or None where it is not known in full."""
         if tensor in self._constants:
             return tuple(self._constants[tensor].dims)
-        return self._facts.get(tensor, (None, 0))[0]
+        return self._fact(tensor)[0]
 
     def element_type(self, tensor: str) -> int:
         """``onnx.TensorProto`` data type; 0 where unknown."""
         if tensor in self._constants:
             return int(self._constants[tensor].data_type)
-        return self._facts.get(tensor, (None, 0))[1]
+        return self._fact(tensor)[1]
 
     # Changes.
 
     def fresh(self, wish: str) -> str:
         """A name that no tensor, initialiser or node has: ``wish``, or ``wish`` with the first free number."""
-        return fresh_name(wish, self._names)
+        return fresh_name(wish, self._taken())
 
     def add_constant(self, wish: str, value: Array) -> str:
         """A new initialiser; returns its name."""
@@ -116,7 +118,8 @@ class GraphEditor:
         array = np.ascontiguousarray(value) if value.ndim else value
         self._constants[name] = numpy_helper.from_array(array, name)
         self._values.pop(name, None)
-        self._names.add(name)
+        self._taken().add(name)
+        self._changed = True
 
     def add_node(
         self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], wish: str, **attributes: Any
@@ -124,23 +127,25 @@ class GraphEditor:
         """Append a node (order is repaired by ``finish``) under a name made from ``wish``."""
         node = helper.make_node(op_type, list(inputs), list(outputs), name=self.fresh(wish), **attributes)
         self.nodes.append(node)
-        self._index = None
+        self._touched()
         return node
 
     def remove(self, nodes: Iterable[onnx.NodeProto]) -> None:
         gone = {id(node) for node in nodes}
+        if not gone:
+            return
         self.nodes = [node for node in self.nodes if id(node) not in gone]
-        self._index = None
+        self._touched()
 
     def set_inputs(self, node: onnx.NodeProto, inputs: Sequence[str]) -> None:
         del node.input[:]
         node.input.extend(inputs)
-        self._index = None
+        self._touched()
 
     def set_output(self, node: onnx.NodeProto, tensor: str) -> None:
         """Let the first output of ``node`` be ``tensor``."""
         node.output[0] = tensor
-        self._index = None
+        self._touched()
 
     def redirect(self, old: str, new: str) -> None:
         """Let every reader of ``old`` read ``new``."""
@@ -148,7 +153,7 @@ class GraphEditor:
             for slot, name in enumerate(node.input):
                 if name == old:
                     node.input[slot] = new
-        self._index = None
+        self._touched()
 
     def bypass(self, node: onnx.NodeProto, source: str) -> Provenance | None:
         """Remove ``node``, whose first output equals ``source``; returns what became of the tensor that vanished.
@@ -169,17 +174,51 @@ class GraphEditor:
         for slot, name in enumerate(maker.output):
             if name == source:
                 maker.output[slot] = result
-        self._index = None
+        self._touched()
         return Provenance(old=source, new=result, relation="same")
 
     def finish(self) -> onnx.ModelProto:
-        """The edited model: unused nodes and initialisers dropped, topological order, shapes inferred again."""
+        """The edited model: unused nodes and initialisers dropped, topological order, shapes inferred again; the old
+        one itself where there is nothing to do.
+        """
+        if not self._changed and self._is_finished():
+            return self._origin
         nodes = sort_nodes(needed_nodes(self.nodes, self.outputs))
         read = {name for node in nodes for name in node.input} | set(self.outputs)
         model = without_graph_body(self._origin)
         model.graph.node.extend(nodes)
         model.graph.initializer.extend(tensor for name, tensor in self._constants.items() if name in read)
         return infer_shapes(model)
+
+    def _is_finished(self) -> bool:
+        """Whether the old model is as ``finish`` would leave it: nothing unused, everything inferred, in order."""
+        graph = self._origin.graph
+        made = [name for node in self.nodes for name in node.output if name]
+        read = {name for node in self.nodes for name in node.input} | set(self.outputs)
+        known = {value.name for value in (*graph.value_info, *graph.output)}
+        seen = {value.name for value in graph.input} | self._constants.keys() | {""}
+        for node in self.nodes:
+            if not seen.issuperset(node.input):
+                return False
+            seen.update(node.output)
+        return self._constants.keys() <= read and known.issuperset(made)
+
+    def _fact(self, tensor: str) -> tuple[tuple[int, ...] | None, int]:
+        """(static shape or None, element type) of a tensor as it was before the editing."""
+        if tensor not in self._facts:
+            value = self._values_of.get(tensor)
+            known = (static_shape(value), value.type.tensor_type.elem_type) if value is not None else (None, 0)
+            self._facts[tensor] = known
+        return self._facts[tensor]
+
+    def _taken(self) -> set[str]:
+        if self._names is None:
+            self._names = all_names(self._origin)
+        return self._names
+
+    def _touched(self) -> None:
+        self._index = None
+        self._changed = True
 
     def _indexed(self) -> tuple[dict[str, onnx.NodeProto], dict[str, list[onnx.NodeProto]]]:
         if self._index is None:
@@ -260,8 +299,3 @@ def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
         return None
     dims = value.type.tensor_type.shape.dim
     return tuple(dim.dim_value for dim in dims) if all(dim.HasField("dim_value") for dim in dims) else None
-
-
-def _tensor_facts(graph: onnx.GraphProto) -> dict[str, tuple[tuple[int, ...] | None, int]]:
-    values = (*graph.value_info, *graph.input, *graph.output)
-    return {value.name: (static_shape(value), value.type.tensor_type.elem_type) for value in values}

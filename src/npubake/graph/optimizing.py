@@ -39,8 +39,9 @@ def optimize_model(model: onnx.ModelProto) -> Optimized:
         declined = ()
         for entry in PASSES:
             outcome = entry.run(current)
-            provenance = compose(provenance, outcome.provenance, outcome.model)
-            current = outcome.model
+            if outcome.model is not current:
+                provenance = compose(provenance, outcome.provenance, outcome.model)
+                current = outcome.model
             declined += outcome.declined
         after = serialise(current)
         if after == before:
