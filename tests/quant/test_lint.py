@@ -30,7 +30,7 @@ def statistics(values: NDArray[np.float32]) -> TensorStatistics:
 
 def found(graph: GraphSummary, values: Values, lane: str = "a8w8", overrides: Any = ()) -> list[Finding]:
     counted = {name: statistics(value) for name, value in values.items()}
-    request = parse_request({"lane": lane, "layer_overrides": list(overrides)})
+    request = parse_request({"lane": lane, "calibration": {"method": "minmax"}, "layer_overrides": list(overrides)})
     return list(
         findings(
             Subject(

@@ -28,7 +28,7 @@ def test_the_lane_decides_where_nothing_else_does() -> None:
     assert stem.settings["output"].value == "uint8"
     assert stem.settings["weights"] == Setting(value="int8", why="lane a8w8")
     assert stem.settings["granularity"] == Setting(value="per_channel", why="default")
-    assert stem.settings["method"] == Setting(value="minmax", why="default")
+    assert stem.settings["method"] == Setting(value="auto", why="default")
     assert "percentile" not in stem.settings
     lstm = next(layer for layer in layers if layer.kind == "float")
     assert lstm.settings.keys() & {"weights", "granularity", "hessian"} == set()

@@ -80,7 +80,7 @@ def test_interpolation_inside_one_bucket_is_linear() -> None:
 
 def test_percentile_drops_an_outlier_that_minmax_keeps() -> None:
     values = np.concatenate([np.linspace(-1, 1, 100_000), [1000.0]]).astype(np.float32)
-    assert measured_range(counted(values), Threshold()).high == 1000.0
+    assert measured_range(counted(values), Threshold(method="minmax")).high == 1000.0
     assert measured_range(counted(values), Threshold(method="percentile", percentile=0.999)).high <= 1.0
 
 
@@ -93,7 +93,7 @@ def test_a_percentile_of_one_is_minmax() -> None:
 
 def test_minmax_takes_the_exact_ends_not_those_of_buckets() -> None:
     values = np.array([-0.123456, 6.54321], np.float32)
-    assert measured_range(counted(values), Threshold(asymmetric=True)) == Range(
+    assert measured_range(counted(values), Threshold(method="minmax", asymmetric=True)) == Range(
         low=float(values[0]), high=float(values[1])
     )
 
@@ -179,7 +179,7 @@ def test_mse_never_goes_below_the_quantile() -> None:
 def test_mse_keeps_everything_where_the_steps_are_fine() -> None:
     values = np.random.default_rng(6).normal(size=20_000).astype(np.float32)
     eight, sixteen = (measured_range(counted(values), Threshold(method="mse"), levels) for levels in (15, INT16_LEVELS))
-    assert sixteen == measured_range(counted(values), Threshold())
+    assert sixteen == measured_range(counted(values), Threshold(method="minmax"))
     assert eight.high < sixteen.high
 
 
@@ -197,3 +197,9 @@ def test_entropy_differs_from_minmax_on_outliers_and_keeps_clean_data() -> None:
 def test_a_tensor_of_zeros_has_an_empty_range_by_every_method() -> None:
     for method in METHODS:
         assert measured_range(counted(np.zeros(50, np.float32)), Threshold(method=method)) == Range(low=0.0, high=0.0)
+
+
+def test_auto_is_least_squared_error_until_it_is_tried() -> None:
+    values = counted(np.random.default_rng(12).standard_t(2, size=10_000).astype(np.float32))
+    assert Threshold().method == "auto"
+    assert measured_range(values, Threshold()) == measured_range(values, Threshold(method="mse"))

@@ -12,7 +12,7 @@ from npubake.calibration.counting import Tables, Tally
 from npubake.calibration.statistics import TensorStatistics
 from npubake.quant.affine import fake_quantize, tensor_parameters
 from npubake.quant.ranges import Range, snapped, widened
-from npubake.quant.thresholds import METHODS
+from npubake.quant.thresholds import MEASURED_METHODS
 from npubake.quant.what_if import EIGHT_BITS, forecasts
 from tests.quant.graphs import chain
 
@@ -53,7 +53,7 @@ def test_every_tensor_every_method_and_every_format_has_a_figure() -> None:
     assert list(FOUND) == ["x", "c", "s", "y"]
     for entry in FOUND.values():
         assert {form: tuple(methods) for form, methods in entry.eight_bits.items()} == dict.fromkeys(
-            EIGHT_BITS, METHODS
+            EIGHT_BITS, MEASURED_METHODS
         )
     assert (FOUND["c"].layer, FOUND["c"].kind, FOUND["x"].layer, FOUND["x"].kind) == ("conv", "conv", "", "input")
 
@@ -78,7 +78,7 @@ def test_declared_and_fixed_ranges_are_what_they_are_by_any_method(tensor: str, 
     assert FOUND[tensor].known
     assert not FOUND["c"].known
     expected = sqnr(VALUES[tensor], span, "uint8", asymmetric=True)
-    assert set(FOUND[tensor].eight_bits["uint8"]) == set(METHODS)
+    assert set(FOUND[tensor].eight_bits["uint8"]) == set(MEASURED_METHODS)
     for value in FOUND[tensor].eight_bits["uint8"].values():
         assert value == pytest.approx(expected, abs=0.3)
 

@@ -15,8 +15,9 @@ from npubake.quant.histogram import histogram
 from npubake.quant.least_error import least_error_range
 from npubake.quant.ranges import Range, including_zero
 
-MethodName = Literal["minmax", "percentile", "entropy", "mse", "mean_minmax"]
-METHODS: tuple[MethodName, ...] = ("minmax", "percentile", "entropy", "mse", "mean_minmax")
+MethodName = Literal["auto", "minmax", "percentile", "entropy", "mse", "mean_minmax"]
+METHODS: tuple[MethodName, ...] = ("auto", "minmax", "percentile", "entropy", "mse", "mean_minmax")
+MEASURED_METHODS = METHODS[1:]
 LEAST_KEPT = 0.999  # what ``mse`` keeps at least: without it, networks that saturate are ruined (docs/quantisation.md)
 UINT8_LEVELS = 255
 INT16_LEVELS = 65535
@@ -27,6 +28,7 @@ class Threshold:
     """How a range is chosen. The defaults are those of schemas/recipe.schema.json; a test compares them.
 
     method:
+    ``auto`` leaves the choice to ``tune``, which tries several; until then it is ``mse``;
     ``minmax`` keeps everything seen;
     ``percentile`` keeps that fraction of the values and leaves out half of the rest at each end;
     ``entropy`` takes the range of least relative entropy (``quant.entropy``);
@@ -35,7 +37,7 @@ class Threshold:
     asymmetric: False makes both ends equal in magnitude (for uint8: zero point 128).
     """
 
-    method: MethodName = "minmax"
+    method: MethodName = "auto"
     percentile: float = 0.9999
     asymmetric: bool = True
 
@@ -112,6 +114,7 @@ def _mean_minmax(statistics: TensorStatistics, _threshold: Threshold, _levels: i
 
 
 _METHODS: Mapping[MethodName, Callable[[TensorStatistics, Threshold, int], Range]] = {
+    "auto": _mse,
     "minmax": _minmax,
     "percentile": _percentile,
     "entropy": _entropy,

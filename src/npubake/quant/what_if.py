@@ -15,7 +15,7 @@ from npubake.quant.affine import tensor_parameters
 from npubake.quant.expected_error import expected_error, expected_float16_error
 from npubake.quant.ranges import Range, including_zero, snapped, widened
 from npubake.quant.tensor_ranges import WIDE_MARGIN, barely_used, fixed_range
-from npubake.quant.thresholds import METHODS, Threshold, measured_range
+from npubake.quant.thresholds import MEASURED_METHODS, Threshold, measured_range
 
 EIGHT_BITS = ("uint8", "uint8_symmetric")
 
@@ -71,8 +71,10 @@ def forecasts(
 
 def _methods(seen: TensorStatistics, known: Range | None, asymmetric: bool) -> dict[str, float]:
     if known is not None:
-        return dict.fromkeys(METHODS, _eight_bits(seen, known, asymmetric))
-    spans = {method: measured_range(seen, Threshold(method=method, asymmetric=asymmetric)) for method in METHODS}
+        return dict.fromkeys(MEASURED_METHODS, _eight_bits(seen, known, asymmetric))
+    spans = {
+        method: measured_range(seen, Threshold(method=method, asymmetric=asymmetric)) for method in MEASURED_METHODS
+    }
     return {method: _eight_bits(seen, snapped(span), asymmetric) for method, span in spans.items()}
 
 

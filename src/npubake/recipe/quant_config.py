@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Lane = Literal["platform", "a8w8", "a16w8", "a16w16", "w4a16", "fp16", "fp16_a8w8"]
-Method = Literal["minmax", "percentile", "entropy", "mse", "mean_minmax"]
+Method = Literal["auto", "minmax", "percentile", "entropy", "mse", "mean_minmax"]
 Granularity = Literal["per_tensor", "per_channel", "per_group"]
 ActivationGranularity = Literal["per_tensor", "per_channel"]
 Precision = Literal["int8", "int16", "float16", "float32"]
@@ -43,7 +43,7 @@ LANE_SPELLINGS: Mapping[str, Lane] = {
 class RangeChoice:
     """How activation ranges are chosen. percentile: the quantile covered, read by method percentile alone."""
 
-    method: Method = "minmax"
+    method: Method = "auto"
     percentile: float = 0.9999
     asymmetric: bool = True
     granularity: ActivationGranularity = "per_tensor"

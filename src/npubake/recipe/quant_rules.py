@@ -27,7 +27,7 @@ def quant_rules(data: dict[str, Any]) -> Found:
 
 
 def _ranges(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
-    whole = config.get("calibration", {}).get("method", "minmax")
+    whole = config.get("calibration", {}).get("method", "auto")
     blocks: list[tuple[Place, dict[str, Any]]] = [((_QUANT, "calibration"), config.get("calibration", {}))]
     blocks += [(("layer_overrides", index, "set"), entry["set"]) for index, entry in enumerate(overrides)]
     for place, block in blocks:
@@ -55,7 +55,8 @@ def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
 
 def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     for index, entry in enumerate(overrides):
-        if "equivalent_transformation" in entry["set"] and "equivalent_transformation" not in config:
+        tried = "equivalent_transformation" in config or config.get("tuning", {}).get("level") == "best"
+        if "equivalent_transformation" in entry["set"] and not tried:
             place = ("layer_overrides", index, "set", "equivalent_transformation")
             yield place, "no transformation is asked for that a layer could be kept out of", "Remove it."
         stated = config.get("bias_correction", "none")
