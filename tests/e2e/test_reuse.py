@@ -86,10 +86,10 @@ def test_files_that_are_not_what_was_meant_are_refused_at_their_line(built: Work
     built.edit(DATA, "  purpose: release\n")
     refused = built.run("check")
     assert (refused.code, "another one is stated" in refused.err, "small.yaml:" in refused.err) == (2, True, True)
-    built.edit(f"{{path: ../{samples.name}, digest: '{other}'}}", other)
+    built.edit(f"{{path: ../{samples.name}, digest: '{other}'}}", f"'{other}'")
     refused = built.run("check")
     assert (refused.code, f"the store holds nothing under {other}" in refused.err) == (2, True)
-    built.edit(other, "../data/nothing.npz")
+    built.edit(f"'{other}'", "../data/nothing.npz")
     assert "there is no such file" in built.run("check").err
     np.savez(built.root / "data" / "nothing.npz", allow_pickle=False, x=np.zeros(3))
     assert "no sample set" in built.run("check").err
