@@ -146,12 +146,21 @@ def _text(name: str, answer: Mapping[str, Any], *, all_rows: bool) -> str:
     lines = [f"{name}: SQNR in dB of each tensor by itself, {answer['samples']} examples", table(cells, heads)]
     if len(rows) < len(answer["tensors"]):
         lines.append(f"  and {len(answer['tensors']) - len(rows)} more: --tensor PATTERN chooses, --json has all")
-    for finding in answer["findings"]:
-        mend = "\n".join(f"    {line}" for line in finding["recipe"].splitlines())
-        lines.append(f"\n{finding['severity']}: {finding['tensor']}: {finding['what']}\n{mend}")
-    if not answer["findings"]:
-        lines.append("\nnothing found")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_findings_text(answer["findings"])])
+
+
+def _findings_text(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Warnings, then notes; those that the same lines would mend stand together above them."""
+    if not findings:
+        return ["", "nothing found"]
+    together: dict[tuple[str, str], list[str]] = {}
+    for finding in sorted(findings, key=lambda entry: entry["severity"] != "warning"):
+        told = f"{finding['severity']}: {finding['tensor']}: {finding['what']}"
+        together.setdefault((finding["severity"], finding["recipe"]), []).append(told)
+    lines = []
+    for (_, recipe), several in together.items():
+        lines += ["", *several, *(f"    {line}" for line in recipe.splitlines())]
+    return lines
 
 
 def _shown(told: float | str) -> str:
