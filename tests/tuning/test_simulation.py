@@ -1,0 +1,79 @@
+"""tuning: the simulation against the calibrated model, and against what leaving a tensor alone must mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from npubake.calibration.inference import open_session
+from npubake.quant.affine import fake_quantize
+from npubake.quant.qdq import calibrated_model
+from npubake.tuning.candidate import Candidate, candidate
+from npubake.tuning.simulation import Form, Simulator, untouched
+from tests.tuning.networks import pictures, prepare
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Candidate:
+    return candidate(prepare(tmp_path_factory.mktemp("simulation")).start())
+
+
+def calibrated(made: Candidate) -> onnx.ModelProto:
+    subject = made.start.subject
+    return calibrated_model(made.start.model, subject.summary, subject.facts, made.parameters).model
+
+
+@pytest.mark.parametrize("lane", ["a8w8", "a16w8", "fp16_a8w8"])
+def test_equal_to_the_calibrated_model(tmp_path: Path, lane: str) -> None:
+    made = candidate(prepare(tmp_path).start(lane=lane))
+    wanted = open_session(calibrated(made), "calibrated", 1)
+    simulator = Simulator(made.simulated, ["y"], 1, made.simulated_constants())
+    for picture in pictures(6, seed=5):
+        answer = simulator.run({"x": picture}, made.forms())["y"]
+        np.testing.assert_allclose(answer, wanted.run(None, {"x": picture})[0], rtol=0, atol=2e-6)
+
+
+def test_a_watched_tensor_is_what_its_readers_see(made: Candidate) -> None:
+    name = next(name for name in made.simulated.forms if name not in ("x", "y"))
+    simulator = Simulator(made.simulated, [name], 1)
+    seen = simulator.run({"x": pictures(1)[0]}, made.forms())[name]
+    np.testing.assert_array_equal(seen, fake_quantize(seen, made.parameters.tensors[name]))
+    free = simulator.run({"x": pictures(1)[0]}, {**made.forms(), name: untouched(float(np.abs(seen).max()) * 2)})[name]
+    assert len(np.unique(free)) > 256
+    assert len(np.unique(seen)) <= 256
+
+
+def test_untouched_everywhere_is_the_float_model_with_rounded_weights(made: Candidate) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(made.start.model)
+    for tensor in model.graph.initializer:
+        if tensor.name in made.simulated.constants:
+            tensor.CopyFrom(numpy_helper.from_array(made.simulated.constants[tensor.name], tensor.name))
+    wanted = open_session(model, "float", 1)
+    simulator = Simulator(made.simulated, ["y"], 1)
+    forms = {name: untouched(64.0) for name in simulator.quantised}
+    picture = pictures(1)[0]
+    answer = simulator.run({"x": picture}, forms)["y"]
+    np.testing.assert_allclose(answer, wanted.run(None, {"x": picture})[0], atol=1e-5)
+
+
+def test_constants_given_take_the_place_of_the_rounded_ones(made: Candidate) -> None:
+    bias = next(layer.operand.bias_name for layer in reversed(made.layers.values()))
+    changed = made.simulated.constants[bias] + np.arange(6, dtype=np.float32)
+    forms, feeds = made.forms(), {"x": pictures(1)[0]}
+    before = Simulator(made.simulated, ["y"], 1).run(feeds, forms)["y"]
+    after = Simulator(made.simulated, ["y"], 1, {bias: changed}).run(feeds, forms)["y"]
+    assert np.abs(after - before).max() > 0.01
+
+
+@pytest.mark.parametrize("absmax", [0.0, 1e-3, 1.0, 3.7e4])
+def test_untouched_leaves_values_to_24_bits(absmax: float) -> None:
+    form = untouched(absmax)
+    values = np.linspace(-absmax, absmax, 1001, dtype=np.float32)
+    left = np.rint(values / np.float32(form.scale)) * np.float32(form.scale)
+    assert np.abs(left - values).max() <= absmax * 2.0**-24
+    assert form == Form(scale=form.scale, low=-np.inf, high=np.inf)
