@@ -11,7 +11,7 @@ from npubake.fixedpoint.colour import IMAGE_DIVISOR, RUNTIME_TYPES
 from npubake.fixedpoint.remove_edges import REMOVABLE
 from npubake.graph import edge_checks, roles
 from npubake.graph.baseline import DEFAULT_COSINE
-from npubake.quant import parameters, request, weights
+from npubake.quant import parameters, request, weight_formats
 from npubake.quant.lanes import LANES, parse_lane
 from npubake.quant.thresholds import METHODS
 from npubake.recipe import data, presets, quant_config, recipe
@@ -43,7 +43,7 @@ def test_choices_of_a_quantiser() -> None:
     for place in (("quant_config", "calibration", "method"), ("layer_overrides", "*", "set", "method")):
         assert served(place, get_args(quant_config.Method)) == set(METHODS)
     for place in (("quant_config", "weights", "granularity"), ("layer_overrides", "*", "set", "granularity")):
-        assert served(place, get_args(quant_config.Granularity)) == set(get_args(weights.Granularity))
+        assert served(place, get_args(quant_config.Granularity)) == set(get_args(weight_formats.Granularity))
     assert set(get_args(quant_config.Precision)) == set(get_args(parameters.Precision))
 
 

@@ -199,6 +199,28 @@ def convolve_transposed(node: onnx.NodeProto, x: Array, w: Array, shape: tuple[i
     return total[(slice(None), slice(None), *cut)]
 
 
+CODES = {"int4": (-8, 7), "int8": (-128, 127), "int16": (-32768, 32767)}
+
+
+def integer_weights(values: Array, entry: Json, axis: int) -> Array:
+    """(code - zero point) * multiplier; channels along ``axis``, input channels along 0 or 1, whichever is left."""
+    rows = np.moveaxis(values, (axis, 1 - axis), (0, 1))
+    channels, inputs = rows.shape[:2]
+    size = entry["group_size"] or inputs
+    low, high = CODES[entry["dtype"]]
+    w = np.zeros(rows.shape, np.int64)
+    for c in range(channels):
+        for i in range(inputs):
+            place = c * -(-inputs // size) + i // size
+            multiplier = entry["multipliers"][place] if entry["multipliers"] else 1
+            zero = entry["zero_points"][place] if entry["zero_points"] else 0
+            codes = zero + np.rint(rows[c, i] / (entry["scales"][c] * multiplier)).astype(np.int64)
+            assert 1 <= multiplier <= 16
+            assert (low if entry["zero_points"] else -high) <= codes.min() <= codes.max() <= high
+            w[c, i] = (codes - zero) * multiplier
+    return np.moveaxis(w, (0, 1), (axis, 1 - axis))
+
+
 def weighted(e: Evaluator, group: Json) -> None:
     if e.parameters["groups"][group["name"]]["precision"] not in ("int8", "int16"):
         real_group(e, group)
@@ -207,14 +229,11 @@ def weighted(e: Evaluator, group: Json) -> None:
     source, target = node.input[0], group["outputs"][0]
     entry = e.parameters["weights"][group["name"]]
     axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if attribute(node, "transB", 0) else 1)
-    values = e.constants[node.input[1]].astype(np.float64)
-    shape = [1] * values.ndim
-    shape[axis] = -1
-    steps = np.array(entry["scales"], np.float64)
-    w = np.rint(values / steps.reshape(shape)).astype(np.int64)
-    assert np.abs(w).max() <= 127
+    w = integer_weights(e.constants[node.input[1]].astype(np.float64), entry, axis)
     repeat = attribute(node, "group", 1) if node.op_type == "ConvTranspose" else 1
-    steps, divisors = np.tile(steps, repeat), np.tile(np.array(entry["divisors"], np.int64), repeat)
+    steps = np.tile(np.array(entry["scales"], np.float64), repeat)
+    divisors = np.tile(np.array(entry["divisors"], np.int64), repeat)
+    shifts = np.tile(np.array(entry["shifts"] or [0] * len(entry["divisors"]), np.int64), repeat)
     scales = e.parameters["tensors"][source]["scale"] * steps
     bias = np.zeros(len(scales))
     if len(node.input) > 2 and node.input[2]:
@@ -237,8 +256,10 @@ def weighted(e: Evaluator, group: Json) -> None:
     if e.parameters["groups"][group["name"]]["accumulator_output"]:
         leave(e, group, acc, scales.astype(np.float32).reshape(channel))
     else:
-        assert all(d % 2 == 1 and 1 <= d < 16384 for d in divisors)
-        e.put(target, rhe(acc, divisors.reshape(channel)), e.limits(group))
+        assert all(d % 2 == 1 and 1 <= d < 2**24 for d in divisors)
+        assert all(k == 0 or d < 2**14 for d, k in zip(divisors, shifts, strict=True))
+        scaled = acc.astype(object) * 2 ** shifts.astype(object).reshape(channel)
+        e.put(target, rhe(scaled, divisors.reshape(channel)), e.limits(group))
 
 
 def leave(e: Evaluator, group: Json, acc: Array, scales: Array) -> None:

@@ -13,6 +13,8 @@ from tests.quant.graphs import chain
 SPELLINGS = {
     "a8w8": ["a8w8", "w8a8", "A8W8", " w8a8 "],
     "a16w8": ["a16w8", "w8a16", "W8A16"],
+    "a16w16": ["a16w16", "w16a16"],
+    "w4a16": ["w4a16", "a16w4", "W4A16"],
     "fp16": ["fp16", "FP16"],
     "fp16_a8w8": ["fp16_a8w8", "a8w8_fp16", "fp16_w8a8", "w8a8_fp16"],
 }
@@ -28,7 +30,7 @@ def test_letters_and_parts_stand_in_either_order(name: str, text: str) -> None:
     assert parse_lane(text).name == name
 
 
-@pytest.mark.parametrize("text", ["", "a8", "w4a16", "a16w16", "int8", "fp16_a8w8_a8w8_x", "platform", "a8w8_a16w8"])
+@pytest.mark.parametrize("text", ["", "a8", "w4a8", "a8w16", "int8", "fp16_a8w8_a8w8_x", "platform", "a8w8_a16w8"])
 def test_another_lane_is_refused_with_those_there_are(text: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse_lane(text)
@@ -37,7 +39,10 @@ def test_another_lane_is_refused_with_those_there_are(text: str) -> None:
     assert all(name in fault.hint for name in LANES)
 
 
-@pytest.mark.parametrize(("lane", "precision"), [("a8w8", "int8"), ("a16w8", "int16"), ("fp16", "float16")])
+@pytest.mark.parametrize(
+    ("lane", "precision"),
+    [("a8w8", "int8"), ("a16w8", "int16"), ("a16w16", "int16"), ("w4a16", "int16"), ("fp16", "float16")],
+)
 def test_plain_lanes_treat_every_kernel_alike(lane: str, precision: Precision) -> None:
     for kind, op_type in [("conv", "Conv"), ("table", "Sigmoid"), ("movement", "Reshape"), ("softmax", "Softmax")]:
         assert decided(kind, op_type, lane) == Decision(precision=precision, why=f"lane {lane}")
@@ -87,3 +92,9 @@ def test_groups_that_make_no_float_stay_as_they_are() -> None:
     for lane in LANES.values():
         decision = lane_decision(indices, indices.groups[0], frozenset(["Reshape"]), lane)
         assert decision == Decision(precision="float32", why="no float32 tensor to quantise")
+
+
+def test_a_lane_says_the_type_of_weights() -> None:
+    assert {name: lane.weights for name, lane in LANES.items()} == {
+        "a8w8": "int8", "a16w8": "int8", "a16w16": "int16", "w4a16": "int4", "fp16": "int8", "fp16_a8w8": "int8",
+    }  # fmt: skip

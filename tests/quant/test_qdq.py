@@ -89,7 +89,7 @@ def test_provenance_is_true_by_value(lane: str) -> None:
     """Each tensor of the optimised graph and its image differ by quantisation alone."""
     assignment, made = quantised(lane)
     old, new = all_values(MODEL, FEEDS), all_values(made.model, FEEDS)
-    for name in assignment.record.cut_ranges:
+    for name in set(assignment.record.cut_ranges) - set(assignment.parameters.inner):
         entry = assignment.parameters.tensors[name]
         old[name] = np.clip(old[name], entry.low, entry.high)
     computed = [*SUMMARY.inputs, *(name for node in SUMMARY.nodes for name in node.outputs)]
@@ -261,9 +261,11 @@ def test_an_output_that_others_read_is_seen_alike_by_all(lane: str) -> None:
 
 
 def test_a_type_that_was_decided_and_not_emitted_is_noticed() -> None:
-    _, made = quantised("a8w8")
-    other, _ = quantised("a16w8")
+    assignment, made = quantised("a8w8")
+    other, _ = quantised("a16w16")
     codes = {name: f"{name}/quantized" for name in other.parameters.tensors}
+    stored = {name: f"{entry.initializer}/quantized" for name, entry in assignment.parameters.weights.items()}
     with pytest.raises(StageError) as caught:
-        _check_types(made.model, codes, other.parameters)
-    assert {fault.where for fault in caught.value.faults} == set(other.parameters.tensors)
+        _check_types(made.model, (codes, stored), other.parameters)
+    weights = {entry.initializer for entry in other.parameters.weights.values()}
+    assert {fault.where for fault in caught.value.faults} == {*other.parameters.tensors, *weights}

@@ -89,7 +89,7 @@ def test_settings_change_only_what_they_name() -> None:
         ({"lane": "a8w8", "calibration": {"percentile": True}}, "$.calibration.percentile"),
         ({"lane": "a8w8", "calibration": {"asymmetric": "no"}}, "$.calibration.asymmetric"),
         ({"lane": "a8w8", "calibration": {"bins": 2}}, "$.calibration.bins"),
-        ({"lane": "a8w8", "weights": {"granularity": "per_group"}}, "$.weights.granularity"),
+        ({"lane": "a8w8", "weights": {"granularity": "per_row"}}, "$.weights.granularity"),
         ({"lane": "a8w8", "calibration": {"granularity": "per_channel"}}, "$.calibration.granularity"),
         ({"lane": "a8w8", "weights": {"bits": 5}}, "$.weights.bits"),
         ({"lane": "a8w8", "weights": {"bits": True}}, "$.weights.bits"),

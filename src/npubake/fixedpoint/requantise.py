@@ -1,8 +1,8 @@
-"""Room ``fixedpoint``: from an accumulator to the integers of a tensor: q = clamp(zp + rhe(acc * m / D)).
+"""Room ``fixedpoint``: from an accumulator to the integers of a tensor: q = clamp(zp + rhe(acc * m / D)), D = n / 2**k.
 
 Two roads, chosen by bounds. float32: QuantizeLinear divides and rounds; exact while |acc * m| < 2**24 and
-min(|acc * m|, (|q|max + 1) * D) < 2**23 (proof in docs/arithmetic.md). float64: Div and Round, exact while
-|acc * m| < 2**52.
+min(|acc * m| * 2**k, (|q|max + 1) * n) < 2**23 (proof in docs/arithmetic.md). float64: Div and Round, exact while
+|acc * m| < 2**53 and min(|acc * m| * 2**k, (|q|max + 1) * n) < 2**52.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from npubake.errors import Fault, StageError
 from npubake.fixedpoint.arithmetic import (
     FLOAT32_EXACT,
     FLOAT32_ROUNDED,
+    FLOAT64_EXACT,
     FLOAT64_ROUNDED,
     Array,
     round_half_even,
@@ -39,14 +40,25 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Multiply by ``multiplier`` (integer), divide by ``divisor``: int64 array that broadcasts to the tensor; a vector
+    """Multiply by ``multiplier`` (integer), divide by ``divisor / 2**shift``: int64 arrays that broadcast; a vector
     along axis 1 has shape [1, C, 1, ...]. low, high: fused limits in real units.
     """
 
     multiplier: int
     divisor: Array
+    shift: Array | None = None
     low: Fraction | None = None
     high: Fraction | None = None
+
+    def quotient(self) -> Array:
+        """The divisor as it is divided by, float64; exact, and in float32 too where ``divisor`` < 2**24."""
+        return np.ldexp(self.divisor.astype(np.float64), 0 if self.shift is None else -self.shift)
+
+    def reach(self, bound: int, largest: int) -> int:
+        """min(bound * 2**k, largest * n) at its greatest: |quotient| * n of all quotients that do not saturate."""
+        shifts = np.zeros_like(self.divisor) if self.shift is None else self.shift
+        pairs = {(int(shift), int(divisor)) for shift, divisor in zip(shifts.flat, self.divisor.flat, strict=True)}
+        return max(min(bound << shift, largest * divisor) for shift, divisor in pairs)
 
 
 def clamp_limits(parameters: TensorParameters, low: Fraction | None, high: Fraction | None) -> tuple[int, int]:
@@ -68,22 +80,25 @@ def requantise(lowering: Lowering, target: str, accumulator: Accumulator, scalin
     facts = lowering.forms.parameters(target)
     low, high = limits(facts)
     bound = accumulator.bound * scaling.multiplier
-    reach = min(bound, (max(-low, high) + 1) * int(scaling.divisor.max()))
+    reach = scaling.reach(bound, max(-low, high) + 1)
     if accumulator.dtype != "float64" and bound < FLOAT32_EXACT and reach < FLOAT32_ROUNDED:
         _by_quantize_linear(lowering, target, accumulator, scaling)
         return (
-            f"|acc * m| <= {bound} < 2^24, min(|acc * m|, |q| * D) <= {reach} < 2^23: float32 division rounds exactly"
+            f"|acc * m| <= {bound} < 2^24, min(|acc * m| * 2^k, |q| * n) <= {reach} < 2^23: "
+            "float32 division rounds exactly"
         )
-    if bound >= FLOAT64_ROUNDED:
+    if bound >= FLOAT64_EXACT or reach >= FLOAT64_ROUNDED:
         raise StageError(
             Fault(
-                what=f"the accumulator can reach {bound}, which no exact kernel rounds (limit 2^52)",
+                what=f"the accumulator can reach {bound}, which no exact kernel rounds (limits 2^53, 2^52)",
                 where=target,
                 hint="give this layer 8-bit activations, or split it",
             )
         )
     _by_float64(lowering, target, accumulator, scaling)
-    return f"|acc * m| <= {bound} < 2^52: float64 division rounds exactly"
+    return (
+        f"|acc * m| <= {bound} < 2^53, min(|acc * m| * 2^k, |q| * n) <= {reach} < 2^52: float64 division rounds exactly"
+    )
 
 
 def clip_quantized(lowering: Lowering, target: str, raw: str, bounds: tuple[int, int]) -> None:
@@ -112,7 +127,7 @@ def _by_quantize_linear(lowering: Lowering, target: str, accumulator: Accumulato
         factor = writer.constant(np.float32(scaling.multiplier), f"{target}/multiplier")
         value = writer.node("Mul", [value, factor], target)
     zero: Any = NUMPY_TYPES[facts.dtype](facts.zero_point)
-    divisor: Array = scaling.divisor.astype(np.float32)
+    divisor: Array = scaling.quotient().astype(np.float32)
     attributes: dict[str, Any] = {}
     if divisor.size > 1 and np.all(divisor == divisor.reshape(-1)[0]):
         divisor = divisor.reshape(-1)[:1]
@@ -140,8 +155,8 @@ def _by_float64(lowering: Lowering, target: str, accumulator: Accumulator, scali
         value = writer.node(
             "Mul", [value, writer.constant(np.float64(scaling.multiplier), f"{target}/multiplier")], target
         )
-    divisor = scaling.divisor.astype(np.float64)
-    quotient = writer.node("Div", [value, writer.constant(divisor, f"{target}/divisor")], target)
+    divisor = writer.constant(scaling.quotient(), f"{target}/divisor")
+    quotient = writer.node("Div", [value, divisor], target)
     round_and_clamp(lowering, target, quotient, (scaling.low, scaling.high))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from npubake.graph.editing import infer_shapes
+from npubake.graph.int4 import int4_tensor
 from npubake.graph.naming import fresh_name
 from npubake.graph.opset import IR_VERSION, OPSET, STANDARD_DOMAINS
 from npubake.graph.ordering import needed_nodes, sort_nodes
@@ -48,6 +49,12 @@ class ModelWriter:
             self._shared[key] = name
             self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         return self._shared[key]
+
+    def int4(self, values: Array, wish: str) -> str:
+        """The name of an INT4 initialiser that holds ``values``."""
+        name = self.unique(wish)
+        self._constants[name] = int4_tensor(values, name)
+        return name
 
     def keep_constant(self, tensor: onnx.TensorProto) -> str:
         """Carry an initialiser of the old model over, under its name."""

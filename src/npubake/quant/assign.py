@@ -18,10 +18,12 @@ from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.ranges import FLOAT16_MAX, Range
 from npubake.quant.record import CalibrationRecord, Override
 from npubake.quant.request import Request, asked
-from npubake.quant.scales import WeightedEdge, settle_ranges
+from npubake.quant.scales import ClassRange, class_parameters
 from npubake.quant.tensor_ranges import barely_used, class_ranges, tensor_ranges, tensor_thresholds, wide_ranges
+from npubake.quant.weight_choice import weight_formats
+from npubake.quant.weight_formats import WeightFormat
 from npubake.quant.weight_scales import WeightedFacts, weight_parameters
-from npubake.quant.weights import ChannelWeights, Granularity, channel_weights
+from npubake.quant.weights import ChannelWeights, channel_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +63,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     thresholds = tensor_thresholds(summary, request, matched)
     ranges = tensor_ranges(summary, subject.statistics, thresholds, request.input_ranges)
     ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
+    formats = weight_formats(summary, subject.facts, request, matched)
     mixed = mixed_concats(summary, ranges)
     precisions = decide_precisions(
         summary,
@@ -68,14 +71,14 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         asked(request, matched),
         _beyond_float16(subject, ranges),
         [entry.group for entry in mixed],
+        formats.by_group,
     )
     require_all(precisions.dtypes, request.loaded)
     ranges = {**ranges, **wide_ranges(summary, subject.statistics, request.input_ranges, precisions)}
     ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
-    weighted = _weighted(subject, precisions, _granularities(summary, request, matched))
+    weighted = _weighted(subject, precisions, formats.by_group)
     classes = class_ranges(summary, precisions, ranges, thresholds)
-    settled = settle_ranges(classes, _edges(summary, precisions, weighted))
-    tensors = {name: settled.parameters[precisions.classes.of[name]] for name in precisions.dtypes}
+    tensors = class_parameters(classes, {name: precisions.classes.of[name] for name in precisions.dtypes})
     weights, facts = _weights(summary, precisions, weighted, tensors)
     parameters = QuantizationParameters(
         graph_digest=subject.graph_digest,
@@ -87,19 +90,23 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     )
     record = CalibrationRecord(
         overrides=_overrides(request, matched, precisions),
-        raised_scales=settled.raised,
+        kept_weights=tuple(entry for entry in formats.kept if entry.group in weights),
         dead_tensors=tuple(name for name in tensors if ranges[name].dead),
         cut_ranges=tuple(name for name in tensors if classes[precisions.classes.of[name]].cut),
         float16_overflow=precisions.overflow,
         mixed_concats=_decided(mixed, precisions),
         barely_used=_barely_used(subject, request, tensors),
         narrowed=precisions.narrowed,
-        shared_scales=tuple(
-            members for first, members in precisions.classes.members.items() if first in classes and len(members) > 1
-        ),
+        shared_scales=_shared(precisions, classes),
         weighted=facts,
     )
     return Assignment(parameters=parameters, record=record)
+
+
+def _shared(precisions: Precisions, classes: Mapping[str, ClassRange]) -> tuple[tuple[str, ...], ...]:
+    """The tensors of each class that holds more than one."""
+    members = precisions.classes.members
+    return tuple(held for first, held in members.items() if first in classes and len(held) > 1)
 
 
 def _decided(mixed: Sequence[MixedConcat], precisions: Precisions) -> tuple[MixedConcat, ...]:
@@ -148,22 +155,11 @@ def _beyond_float16(subject: Subject, ranges: Mapping[str, Range]) -> frozenset[
     return frozenset(name for name, span in ranges.items() if max(seen.get(name, 0.0), span.absmax) > FLOAT16_MAX)
 
 
-def _granularities(
-    summary: GraphSummary, request: Request, matched: Sequence[tuple[str, ...]]
-) -> dict[str, Granularity]:
-    """Weight granularity of every group; the later override wins."""
-    chosen: dict[str, Granularity] = {group.name: request.granularity for group in summary.groups}
-    for settings, groups in zip(request.settings, matched, strict=True):
-        if settings.granularity is not None:
-            chosen.update(dict.fromkeys(groups, settings.granularity))
-    return chosen
-
-
 def _integer_groups(precisions: Precisions) -> frozenset[str]:
     return frozenset(name for name, entry in precisions.groups.items() if is_integer(entry.precision))
 
 
-def _weighted(subject: Subject, precisions: Precisions, granularities: Mapping[str, Granularity]) -> _Weighted:
+def _weighted(subject: Subject, precisions: Precisions, formats: Mapping[str, WeightFormat]) -> _Weighted:
     integer = _integer_groups(precisions)
     operands = {
         group.name: weighted_operand(subject.summary, group, subject.facts)
@@ -171,24 +167,10 @@ def _weighted(subject: Subject, precisions: Precisions, granularities: Mapping[s
         if group.kind in WEIGHTED_KINDS and group.name in integer
     }
     extremes = {
-        name: channel_weights(operand.weights, operand.axis, operand.channel_bias(), granularities[name])
+        name: channel_weights(operand.weights, operand.axis, operand.channel_bias(), formats[name])
         for name, operand in operands.items()
     }
     return _Weighted(operands=operands, extremes=extremes)
-
-
-def _edges(summary: GraphSummary, precisions: Precisions, weighted: _Weighted) -> list[WeightedEdge]:
-    of = precisions.classes.of
-    return [
-        WeightedEdge(
-            group=group.name,
-            source=of[group.inputs[0]],
-            target="" if precisions.groups[group.name].accumulator_output else of[group.outputs[0]],
-            weights=weighted.extremes[group.name],
-        )
-        for group in summary.groups
-        if group.name in weighted.operands
-    ]
 
 
 def _weights(

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 
 from npubake.errors import Fault, RecipeError
 from npubake.graph.summary import FusionGroup, GraphSummary
-from npubake.quant.parameters import Precision
+from npubake.quant.parameters import Precision, WeightType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A precision choice. general: for every group; op_types: for groups that hold a node of that operator type."""
+    """A precision choice. general: for every group; op_types: for groups that hold a node of that operator type;
+    weights: of weighted groups in integers (quant/weight_choice.py says which keep int8 in a lane of int4).
+    """
 
     name: str
     general: Precision
+    weights: WeightType = "int8"
     op_types: Mapping[str, Precision] = field(default_factory=dict)
 
     @property
@@ -32,12 +35,19 @@ LANES: Mapping[str, Lane] = {
     for lane in (
         Lane(name="a8w8", general="int8"),
         Lane(name="a16w8", general="int16"),
+        Lane(name="a16w16", general="int16", weights="int16"),
+        Lane(name="w4a16", general="int16", weights="int4"),
         Lane(name="fp16", general="float16"),
         Lane(name="fp16_a8w8", general="float16", op_types=_TENSOR_CORE),
     )
 }
 _SPELLINGS: Mapping[frozenset[str], str] = {frozenset(name.split("_")): name for name in LANES}
-_LETTERS: Mapping[str, str] = {"w8a8": "a8w8", "w8a16": "a16w8"}
+_LETTERS: Mapping[str, str] = {
+    "w8a8": "a8w8",
+    "w8a16": "a16w8",
+    "w16a16": "a16w16",
+    "a16w4": "w4a16",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """quant: ranges and scales of an earlier build, taken over by tensor name. Parameters in, ranges and differences out.
 
 A scale is made of a range whose ends have ten mantissa bits (quant/ranges.py), so that every machine makes the same
-one, and it may be raised for the weights of its readers (quant/scales.py). What an earlier build of the same model made
-is taken as it is; any other scale moves to that grid, and each move is told.
+one. What an earlier build of the same model made is taken as it is; any other scale moves to that grid, and each move
+is told.
 """
 
 from __future__ import annotations
@@ -102,16 +102,13 @@ def moved_scales(
     tensors: Mapping[str, TensorParameters],
     weights: Mapping[str, WeightParameters],
     loaded: LoadedScales,
-    raised: Mapping[str, str],
 ) -> tuple[MovedScale, ...]:
-    """Every scale that differs from the loaded one, and why. raised: tensor -> the group for which it was raised."""
+    """Every scale that differs from the loaded one, and why."""
     moved = []
     for name, made in tensors.items():
         entry = loaded.tensors.get(name)
         if entry is not None and (made.dtype != entry.dtype or not _equal(made, entry)):
-            moved.append(
-                MovedScale(name=name, before=_shown(entry), after=_shown(made), why=_why(name, made, entry, raised))
-            )
+            moved.append(MovedScale(name=name, before=_shown(entry), after=_shown(made), why=_why(made, entry)))
     for name, operand in weights.items():
         kept = loaded.weights.get(name)
         if kept is not None and (kept.dtype, kept.scales) != (operand.dtype, operand.scales):
@@ -151,11 +148,9 @@ def _shown(entry: TensorParameters) -> dict[str, Any]:
     return {"dtype": entry.dtype, "scale": entry.scale, "zero_point": entry.zero_point}
 
 
-def _why(name: str, made: TensorParameters, entry: TensorParameters, raised: Mapping[str, str]) -> str:
+def _why(made: TensorParameters, entry: TensorParameters) -> str:
     if made.dtype != entry.dtype:
         return f"it is held as {made.dtype} here"
-    if name in raised:
-        return f"raised for {raised[name]}, whose weights need it"
     own, asymmetric = loaded_range(entry)
     if not _equal(tensor_parameters(own, entry.dtype, asymmetric=asymmetric), entry):
         return "it lies on no range whose ends have ten mantissa bits"

@@ -1,7 +1,7 @@
 """quant: parameters as data: what ``calibrate`` decides, and ``ptq``, ``quantize`` and ``compile`` read.
 
 Every scale lies on the grid that exact rounding allows (docs/arithmetic.md): for a weighted group with input scale si
-and integer output scale so, the weight scale of output channel c is so / (si * D[c]) with D[c] odd, 1 <= D[c] < 16384.
+and integer output scale so, the weight scale of output channel c is so / (si * D[c]) with D[c] = n / 2**k and n odd.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from npubake.errors import Fault, StageError
 Precision = Literal["int8", "int16", "float16", "float32"]
 OutputPrecision = Literal["int8", "int16"]
 IntegerType = Literal["uint8", "int8", "uint16", "int16"]
+WeightType = Literal["int4", "int8", "int16"]
 
 LIMITS: Mapping[str, tuple[int, int]] = {
     "uint8": (0, 255),
@@ -43,18 +44,24 @@ class TensorParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightParameters:
-    """Integer form of a weighted group's constant operand: w_int = rint(w / scale[c]), |w_int| <= 127 for int8.
+    """Integer form of a weighted group's constant operand: real = scales[c] * (code - zero_point) * multiplier.
 
-    scales: one a channel along ``axis`` (per_tensor: all equal); divisors: the odd D[c] of the requantisation, or
-    empty when the group's accumulator is not requantised (it leaves as int32 or float).
-    bias_scales = input scale * scales; the bias is rint(b / bias_scale) as int32.
+    scales: one a channel along ``axis`` (per_tensor: all equal). divisors, shifts: n[c], odd, and k[c] of the
+    requantisation by D[c] = n / 2**k; both empty when the group's accumulator is not requantised (it leaves as int32 or
+    float). zero_points and multipliers: one a channel, or a channel and group of ``group_size`` input channels, the
+    channels first; empty for zeros and ones. group_size 0: no groups. bias_scales = input scale * scales; the bias is
+    rint(b / bias_scale) as int32.
     """
 
     initializer: str
-    dtype: IntegerType
+    dtype: WeightType
     axis: int
     scales: tuple[float, ...]
     divisors: tuple[int, ...]
+    shifts: tuple[int, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    group_size: int = 0
+    multipliers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,17 +114,13 @@ class QuantizationParameters:
             inner=tuple(data["inner"]),
             tensors={name: TensorParameters(**entry) for name, entry in data["tensors"].items()},
             groups={name: GroupParameters(**entry) for name, entry in data["groups"].items()},
-            weights={
-                name: WeightParameters(
-                    initializer=entry["initializer"],
-                    dtype=entry["dtype"],
-                    axis=entry["axis"],
-                    scales=tuple(entry["scales"]),
-                    divisors=tuple(entry["divisors"]),
-                )
-                for name, entry in data["weights"].items()
-            },
+            weights={name: _weight_parameters(entry) for name, entry in data["weights"].items()},
         )
+
+
+def _weight_parameters(entry: dict[str, Any]) -> WeightParameters:
+    held: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return WeightParameters(**held)
 
 
 def limits(parameters: TensorParameters) -> tuple[int, int]:

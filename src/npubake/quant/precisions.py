@@ -29,6 +29,7 @@ from npubake.quant.lanes import (
 from npubake.quant.mixed_concats import keep_apart
 from npubake.quant.parameters import GroupParameters, IntegerType, OutputPrecision, Precision
 from npubake.quant.sharing import SHARING_KINDS, SharingClasses, sharing_classes
+from npubake.quant.weight_formats import WeightFormat
 
 _REACH = {"uint8": 255, "int16": 2**15}  # largest |q - zero point|
 GEMM_KINDS = ("conv", "conv_transpose", "linear", "matmul")
@@ -71,10 +72,12 @@ def decide_precisions(
     asked: Sequence[Asked],
     beyond_float16: frozenset[str],
     mixed: Sequence[str] = (),
+    formats: Mapping[str, WeightFormat] | None = None,
 ) -> Precisions:
     """Apply the lane, the overrides in order, and what follows from them.
 
-    beyond_float16: tensors above 65504; mixed: concats of large beside small values.
+    beyond_float16: tensors above 65504; mixed: concats of large beside small values; formats: of the weights, by group;
+    the format of those that are not named is int8 a channel.
     """
     operators = {node.name: node.op_type for node in summary.nodes}
     decisions = {
@@ -92,7 +95,9 @@ def decide_precisions(
     inner = inner_tensors(summary, decisions, classes, _unfused(asked))
     wide = {classes.of[name] for name in (*inner, *_lifted(summary, asked))}
     dtypes = _tensor_types(summary, decisions, classes, unrounded, wide)
-    unrounded -= _beyond_int32(summary, unrounded, dtypes)
+    rounded = _beyond_int32(summary, unrounded, dtypes) | _wide_weights(summary, unrounded, dtypes, formats or {})
+    unrounded -= rounded
+    wide |= {classes.of[name] for group in summary.groups if group.name in rounded for name in group.outputs}
     dtypes = _tensor_types(summary, decisions, classes, unrounded, wide)
     _follow_class(summary, decisions, dtypes)
     groups = {
@@ -136,6 +141,25 @@ def _beyond_int32(
         and summary.tensors[group.inputs[0]].shape[-1] * prod(_REACH[dtypes[name]] for name in _operands(group))
         >= 2**31
     )
+
+
+def _wide_weights(
+    summary: GraphSummary,
+    unrounded: frozenset[str],
+    dtypes: Mapping[str, IntegerType],
+    formats: Mapping[str, WeightFormat],
+) -> frozenset[str]:
+    """Groups whose weights of more than 8 bits, or of a scale a group beside 16-bit inputs, would have to be made much
+    coarser for their sum to stay within int32: they are rounded to int16 like any other group.
+    """
+    found = set()
+    for group in summary.groups:
+        held = formats.get(group.name)
+        if held is not None and group.name in unrounded:
+            grouped = held.granularity == "per_group" and dtypes[group.inputs[0]] == "int16"
+            if held.dtype == "int16" or grouped:
+                found.add(group.name)
+    return frozenset(found)
 
 
 def _operands(group: FusionGroup) -> tuple[str, str]:

@@ -20,14 +20,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npubake.errors import Fault, StageError
 from npubake.graph.editing import infer_shapes
+from npubake.graph.int4 import int4_tensor
 from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.opset import IR_VERSION, OPSET, opset_of
 from npubake.graph.summary import FusionGroup, GraphSummary, Provenance
 from npubake.quant.lanes import is_integer
-from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, weighted_operand
-from npubake.quant.parameters import QuantizationParameters
+from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
+from npubake.quant.parameters import QuantizationParameters, WeightParameters, WeightType
+from npubake.quant.weight_formats import contraction_axis
 from npubake.quant.weight_scales import bias_scales, integer_bias
-from npubake.quant.weights import quantize_weights
+from npubake.quant.weights import block_values, encode_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def calibrated_model(
             if name in group.outputs:
                 writer.add_views(name, group)
     made = writer.finish(model)
-    _check_types(made, writer.codes, parameters)
+    _check_types(made, (writer.codes, writer.weights), parameters)
     return CalibratedModel(model=made, provenance=writer.provenance())
 
 
@@ -77,6 +79,7 @@ class _Writer:
         self.integer_view: dict[str, str] = {}  # tensor -> what integer groups read
         self.float_view: dict[str, str] = {}  # tensor -> what float groups and the graph's outputs read
         self.codes: dict[str, str] = {}  # tensor -> its integer form
+        self.weights: dict[str, str] = {}  # weighted group -> the initialiser of its codes
         self.operands: dict[tuple[str, str], str] = {}  # (node, constant) -> its dequantised form
 
     def add_node(self, node: onnx.NodeProto, group: FusionGroup) -> None:
@@ -112,10 +115,7 @@ class _Writer:
         entry = self.parameters.weights[group.name]
         input_scale = self.parameters.tensors[group.inputs[0]].scale
         scales = np.array(entry.scales)
-        codes: NDArray[Any] = quantize_weights(operand.weights, scales, entry.axis)
-        self.operands[operand.node, operand.initializer] = self._dequantised(
-            operand.initializer, codes, scales, entry.axis
-        )
+        self.operands[operand.node, operand.initializer] = self._dequantised_weights(group, operand, entry)
         bias = integer_bias(operand, scales, input_scale)
         if bias is not None:
             steps = bias_scales(bias.shape[-1], scales, input_scale)
@@ -175,12 +175,40 @@ class _Writer:
         self._node("Cast", [half], [result], f"{name}/FromFloat16", to=TensorProto.FLOAT)
         return result
 
-    def _dequantised(self, name: str, codes: NDArray[Any], scales: NDArray[np.float64], axis: int) -> str:
-        stored = self._constant(f"{name}/quantized", codes)
-        scale = self._constant(f"{name}/scale", scales.astype(np.float32))
+    def _dequantised_weights(self, group: FusionGroup, operand: WeightedOperand, entry: WeightParameters) -> str:
+        """Weights by their codes: a scale a channel, or (blocked) a scale for each block of input channels."""
+        name, shape = operand.initializer, operand.weights.shape
+        codes = encode_weights(operand.weights, entry)
+        steps, zeros = np.array(entry.scales), np.array(entry.zero_points)
+        attributes = {"axis": entry.axis}
+        if entry.group_size:
+            steps = np.repeat(steps, len(entry.multipliers) // len(steps)) * entry.multipliers
+            steps = block_values(steps, entry, shape)
+            zeros = block_values(zeros, entry, shape) if zeros.size else zeros
+            attributes = {"axis": contraction_axis(entry.axis), "block_size": entry.group_size}
+        inputs = [self._codes(f"{name}/quantized", codes, entry.dtype), self._scale(name, steps)]
+        self.weights[group.name] = inputs[0]
+        if zeros.size:
+            inputs.append(self._codes(f"{name}/zero_point", zeros, entry.dtype))
+        result = self._fresh(f"{name}/dequantized")
+        self._node("DequantizeLinear", inputs, [result], f"{name}/DequantizeLinear", **attributes)
+        return result
+
+    def _dequantised(self, name: str, codes: NDArray[np.int32], scales: NDArray[np.float64], axis: int) -> str:
+        stored, scale = self._constant(f"{name}/quantized", codes), self._scale(name, scales)
         result = self._fresh(f"{name}/dequantized")
         self._node("DequantizeLinear", [stored, scale], [result], f"{name}/DequantizeLinear", axis=axis)
         return result
+
+    def _scale(self, name: str, scales: NDArray[np.float64]) -> str:
+        return self._constant(f"{name}/scale", scales.astype(np.float32))
+
+    def _codes(self, wish: str, codes: NDArray[Any], dtype: WeightType) -> str:
+        if dtype != "int4":
+            return self._constant(wish, codes.astype(dtype))
+        name = self._fresh(wish)
+        self.constants.append(int4_tensor(codes, name))
+        return name
 
     def _node(self, op_type: str, inputs: list[str], outputs: list[str], wish: str, **attributes: Any) -> None:
         self.nodes.append(helper.make_node(op_type, inputs, outputs, name=self._fresh(wish), **attributes))
@@ -201,14 +229,25 @@ def _check_opset(model: onnx.ModelProto) -> None:
         raise StageError(Fault(what=what, hint="import brings a model to that set"))
 
 
-def _check_types(model: onnx.ModelProto, codes: dict[str, str], parameters: QuantizationParameters) -> None:
-    """Every decided tensor is there as an integer, in the type that was decided, by the model's own inferred types."""
+def _check_types(
+    model: onnx.ModelProto, emitted: tuple[dict[str, str], dict[str, str]], parameters: QuantizationParameters
+) -> None:
+    """Every decided tensor, activation or weight, is there as an integer in the type that was decided, by the model's
+    own types. emitted: the integers of tensors, and of the weights of groups, by name.
+    """
+    codes, weights = emitted
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
-    faults = [
-        Fault(what=f"decided as {entry.dtype}, emitted as ONNX type {types.get(codes.get(name, ''), 0)}", where=name)
+    types.update({tensor.name: tensor.data_type for tensor in model.graph.initializer})
+    decided: list[tuple[str, str, str]] = [
+        (name, codes.get(name, ""), entry.dtype)
         for name, entry in parameters.tensors.items()
         if name not in parameters.inner
-        and types.get(codes.get(name, "")) != helper.np_dtype_to_tensor_dtype(np.dtype(entry.dtype))
+    ]
+    decided += [(entry.initializer, weights.get(name, ""), entry.dtype) for name, entry in parameters.weights.items()]
+    faults = [
+        Fault(what=f"decided as {dtype}, emitted as ONNX type {types.get(made, 0)}", where=name)
+        for name, made, dtype in decided
+        if types.get(made) != TensorProto.DataType.Value(dtype.upper())
     ]
     if faults:
         raise StageError(*faults)

@@ -11,7 +11,7 @@ from npubake.graph.summary import GraphSummary, Provenance
 from npubake.quant.following import Narrowed
 from npubake.quant.mixed_concats import MixedConcat
 from npubake.quant.parameters import QuantizationParameters
-from npubake.quant.scales import RaisedScale
+from npubake.quant.weight_choice import KeptWeights
 from npubake.quant.weight_scales import WeightedFacts
 
 
@@ -30,16 +30,17 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRecord:
-    """overrides: all, in order. raised_scales: and for whose sake. dead_tensors: nothing above 2**-60 was seen, 0..1 is
-    assumed. cut_ranges: tensors clipped where their readers cannot tell the difference (quant/saturation.py).
-    float16_overflow: tensor -> groups that left float16 for it. mixed_concats: concats of large beside small.
+    """overrides: all, in order. kept_weights: groups whose weights are not in the format that was asked of them.
+    dead_tensors: nothing above 2**-60 was seen, 0..1 is assumed. cut_ranges: tensors clipped where their readers cannot
+    tell the difference (quant/saturation.py). float16_overflow: tensor -> groups that left float16 for it.
+    mixed_concats: concats of large beside small.
     barely_used: tensor of a fixed range 0..1 -> its largest value, below 1/16, which became its range instead.
     narrowed: results that an override put in float and a movement rounds again.
     shared_scales: classes of tensors that hold one scale. weighted: bounds and limited channels of each weighted group.
     """
 
     overrides: tuple[Override, ...]
-    raised_scales: tuple[RaisedScale, ...]
+    kept_weights: tuple[KeptWeights, ...]
     dead_tensors: tuple[str, ...]
     cut_ranges: tuple[str, ...]
     float16_overflow: Mapping[str, tuple[str, ...]]
@@ -94,8 +95,12 @@ def warnings(record: CalibrationRecord) -> list[str]:
         for name, groups in record.float16_overflow.items()
     ]
     found += [
-        f"{raised.tensor}: scale raised {raised.after / raised.before:.3g} times for {raised.group}: {raised.why}"
-        for raised in record.raised_scales
+        f"{entry.group}: its weights are {entry.held}, not {entry.asked}: {entry.why}" for entry in record.kept_weights
+    ]
+    found += [
+        f"{group}: weights of {len(facts.bias_channels)} channels are coarser, because their bias must fit into int32"
+        for group, facts in record.weighted.items()
+        if facts.bias_channels
     ]
     found += [
         f"{entry.path}: what it asks of {entry.group} is rounded to {entry.dtype} again by {entry.reader}, and no "

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from npubake.errors import BuildError, Fault, RecipeError
 from npubake.graph.bit_policy import override_paths, with_bit_policy
 from npubake.quant.lanes import Lane, parse_lane
-from npubake.quant.parameters import OutputPrecision, Precision
+from npubake.quant.parameters import OutputPrecision, Precision, WeightType
 from npubake.quant.precisions import Asked
 from npubake.quant.ranges import Range
 from npubake.quant.thresholds import METHODS, MethodName, Threshold
-from npubake.quant.weights import Granularity
+from npubake.quant.weight_formats import BITS, Granularity, WeightFormat
 
 if TYPE_CHECKING:
     from npubake.quant.loading import LoadedScales
 
-WeightType = Literal["int4", "int8", "int16"]
 BiasCorrection = Literal["none", "analytic", "empirical"]
-WEIGHT_BITS = (4, 8, 16)
+WEIGHT_BITS = tuple(BITS)
 STEPS = ("equivalent_transformation", "search_weight_scale", "hessian", "bias_correction", "mod")
 
 # Of a ``set`` or a block: key -> the words that are accepted.
@@ -65,6 +64,15 @@ class Settings:
             asymmetric=self.asymmetric if self.asymmetric is not None else threshold.asymmetric,
         )
 
+    def applied_to_weights(self, held: WeightFormat) -> WeightFormat:
+        """``held`` with the choices that are made here."""
+        return replace(
+            held,
+            dtype=self.weights if self.weights is not None else held.dtype,
+            granularity=self.granularity if self.granularity is not None else held.granularity,
+            group_size=self.group_size if self.group_size is not None else held.group_size,
+        )
+
     @property
     def changes_threshold(self) -> bool:
         return self.method is not None or self.percentile is not None or self.asymmetric is not None
@@ -88,6 +96,16 @@ class Request:
     settings: tuple[Settings, ...] = ()
     input_ranges: Mapping[str, Range] = field(default_factory=dict)
     loaded: LoadedScales | None = None
+
+    @property
+    def weight_format(self) -> WeightFormat:
+        """What the lane and ``weights`` ask of every weighted group."""
+        return WeightFormat(
+            dtype=self.lane.weights if self.weight_bits is None else BITS[self.weight_bits],
+            granularity=self.granularity,
+            group_size=self.group_size,
+            symmetric=self.symmetric_weights,
+        )
 
 
 def parse_request(params: Mapping[str, Any]) -> Request:

@@ -125,7 +125,7 @@ def _integer_weights(group: FusionGroup, precisions: Precisions) -> bool:
 def _weights(group: FusionGroup, precisions: Precisions, request: Request, mine: _Mine) -> dict[str, Setting]:
     if not _integer_weights(group, precisions):
         return {}
-    whole = Setting(value="int8", why=f"lane {request.lane.name}")
+    whole = Setting(value=request.lane.weights, why=f"lane {request.lane.name}")
     if request.weight_bits is not None:
         whole = Setting(value=f"int{request.weight_bits}", why="quant_config.weights")
     plain = request.granularity == Request(lane=request.lane).granularity

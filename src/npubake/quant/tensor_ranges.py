@@ -145,7 +145,6 @@ def class_ranges(
             span=span,
             dtype=dtype,
             asymmetric=all(thresholds[source].asymmetric for source in sources),
-            shared=len(sources) > 1,
             cut=span != spans[first],
         )
     return made

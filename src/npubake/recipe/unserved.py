@@ -12,16 +12,9 @@ from npubake.document.tree import Path as Place
 
 # Place (``*``: any name or position) -> the values that are refused there; () for all of them.
 UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
-    ("quant_config", "lane"): ("a16w16", "w16a16", "w4a16", "a16w4"),
-    ("quant_config", "weights", "bits"): (),
-    ("quant_config", "weights", "granularity"): ("per_group",),
-    ("quant_config", "weights", "symmetric"): (False,),
     ("quant_config", "equivalent_transformation"): (),
     ("quant_config", "search_weight_scale"): (),
     ("quant_config", "mod"): (),
-    ("layer_overrides", "*", "set", "weights"): (),
-    ("layer_overrides", "*", "set", "granularity"): ("per_group",),
-    ("layer_overrides", "*", "set", "group_size"): (),
     ("layer_overrides", "*", "set", "equivalent_transformation"): (),
     ("layer_overrides", "*", "set", "search_weight_scale"): (),
     ("layer_overrides", "*", "set", "mod"): (),

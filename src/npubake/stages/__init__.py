@@ -79,7 +79,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "calibrate",
-            3,
+            4,
             {"model": "onnx", "graph": "graph", "statistics": "statistics", "scales": "file?"},
             {"model": "onnx", "parameters": "parameters", "record": "record"},
             _ONNX,

@@ -53,8 +53,7 @@ def run(job: Job) -> None:
 
 def _loaded(loaded: LoadedScales, made: Assignment, warnings: list[str]) -> dict[str, Any]:
     """What became of loaded scales: how many are used, and those that had to move, which are warnings too."""
-    raised = {entry.tensor: entry.group for entry in made.record.raised_scales}
-    moved = moved_scales(made.parameters.tensors, made.parameters.weights, loaded, raised)
+    moved = moved_scales(made.parameters.tensors, made.parameters.weights, loaded)
     used = len(loaded.tensors.keys() & made.parameters.tensors.keys())
     facts = {"tensors": used, "moved": [asdict(entry) for entry in moved]}
     return {"warnings": [*warnings, *moved_warnings(moved)], "loaded_scales": facts}

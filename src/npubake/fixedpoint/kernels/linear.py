@@ -19,9 +19,10 @@ from npubake.fixedpoint.arithmetic import (
 from npubake.fixedpoint.kernels.weights import (
     NUMPY_OF,
     IntegerWeights,
-    checked_weights,
     finish_weighted,
+    integer_weights,
     leave_unrounded,
+    stored_weights,
     within,
 )
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, take_apart
@@ -82,40 +83,42 @@ def _product(lowering: Lowering, fused: Fused, constants: IntegerWeights, bound:
     source, target, writer = fused.anchor.input[0], fused.anchor.output[0], lowering.writer
     facts, depth = lowering.forms.parameters(source), constants.weights.shape[0]
     products = prod(lowering.shape(source)) // depth * constants.weights.size
-    if facts.dtype == "uint8" and bound < INT32_LIMIT and (products >= MANY_PRODUCTS or bound >= FLOAT32_EXACT):
+    eight = facts.dtype == "uint8" and constants.in_bytes
+    if eight and bound < INT32_LIMIT and (products >= MANY_PRODUCTS or bound >= FLOAT32_EXACT):
         inputs = [
             lowering.forms.quantized(source),
-            writer.constant((constants.weights + 128).astype(np.uint8), f"{target}/weights"),
+            stored_weights(lowering, constants, target, "uint8"),
             writer.constant(np.uint8(facts.zero_point), f"{source}/zero_point"),
             writer.constant(np.uint8(128), "weight_zero_point"),
         ]
         name = writer.node("MatMulInteger", inputs, target)
         return Accumulator(name=name, dtype="int32", bound=bound, kernel="MatMulInteger uint8 x uint8")
     within(fused.anchor.name, bound, FLOAT64_EXACT, "float64 sum")
-    weights = writer.constant(constants.weights.astype(np.float64), f"{target}/weights_f64")
+    centred = lowering.forms.centred(source)
     if bound < FLOAT32_EXACT:
-        weights = writer.constant(constants.weights.astype(np.float32), f"{target}/weights_f32")
-    return _matmul_float(lowering, target, lowering.forms.centred(source), weights, bound)
+        weights = stored_weights(lowering, constants, target, "float32")
+        return _matmul_float(lowering, target, centred, weights, bound)
+    operands = [writer.widened(centred, target), stored_weights(lowering, constants, target, "float64")]
+    name = writer.node("MatMul", operands, target)
+    return Accumulator(name=name, dtype="float64", bound=bound, kernel="MatMul float64 on integers")
 
 
 def _constants(lowering: Lowering, group: FusionGroup, fused: Fused) -> IntegerWeights:
     """Weights [K, N] as MatMul reads them, bias [N]."""
-    anchor, facts = fused.anchor, lowering.weights(group)
+    anchor = fused.anchor
     values = lowering.constant(anchor.input[1])
     factors = (attribute(anchor, "alpha", 1.0), attribute(anchor, "beta", 1.0), attribute(anchor, "transA", 0))
     if values is None or values.ndim != 2 or factors != (1.0, 1.0, 0):
         raise NoIntegerKernelError("weights that are no constant matrix, or a Gemm with alpha, beta or transA")
-    weights = values.T if attribute(anchor, "transB", 0) else values
-    channels = weights.shape[1]
-    scales = np.array(facts.scales, np.float64)
+    transposed = bool(attribute(anchor, "transB", 0))
+    channels = values.shape[0 if transposed else 1]
     bias = np.zeros(channels)
     for addend in (lowering.constant(anchor.input[2]) if len(anchor.input) > 2 else None, fused.addend):
         if addend is not None:
             if addend.size not in (1, channels):
                 raise NoIntegerKernelError(f"an addend of shape {addend.shape}")
             bias = bias + addend.astype(np.float64).reshape(-1)
-    steps = (facts.divisors, scales, lowering.forms.parameters(anchor.input[0]).scale)
-    return checked_weights(group, np.rint(weights.astype(np.float64) / scales), bias, steps, -1)
+    return integer_weights(lowering, group, fused, bias, output_axis=-1, transposed=transposed)
 
 
 def _matmul_integer(lowering: Lowering, target: str, first: str, second: str, bound: int) -> Accumulator:
@@ -128,7 +131,7 @@ def _matmul_integer(lowering: Lowering, target: str, first: str, second: str, bo
 
 
 def _matmul_float(lowering: Lowering, target: str, first: str, second: str, bound: int) -> Accumulator:
-    """MatMul in float32 or, beyond its bound, in float64; ``second`` may be a constant of that type."""
+    """MatMul in float32 or, beyond its bound, in float64."""
     writer = lowering.writer
     if bound < FLOAT32_EXACT:
         name = writer.node("MatMul", [first, second], target)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from npubake.errors import Fault, StageError
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, INT32_LIMIT, Array
@@ -13,21 +14,40 @@ from npubake.fixedpoint.lowered import OutputFact
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise
 from npubake.graph.summary import FusionGroup
+from npubake.quant.parameters import WeightParameters
+from npubake.quant.weight_grid import SHIFT_LIMIT, WIDE_LIMIT
+from npubake.quant.weights import code_parts, effective_weights, encode_weights
 
 NUMPY_OF = {"float32": np.float32, "float64": np.float64, "int32": np.int32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerWeights:
-    """weights: int64 in the layout of the node; bias: int64 [C]; divisors: odd D [C], or () for an accumulator output;
-    scales: float64 [C], real = scale * acc; output_axis: where the channels lie in the output (negative: from the end).
+    """weights: int64 in the layout of the node, what is multiplied: (code - zero point) * multiplier; bias: int64 [C];
+    divisors, shifts: odd n and k of D = n / 2**k, int64 [C], both None for an accumulator output; scales: float64 [C],
+    real = scale * acc; output_axis: where the channels lie in the output (negative: from the end); parts: codes, zero
+    points and multipliers (None for zeros and ones) of weights that are stored in 4 bits, else ().
     """
 
     weights: Array
     bias: Array
-    divisors: tuple[int, ...]
+    divisors: Array | None
+    shifts: Array | None
     scales: Array
     output_axis: int
+    parts: tuple[Array | None, ...] = ()
+
+    @property
+    def in_bytes(self) -> bool:
+        """True where every weight is one of -128..127."""
+        return bool(self.weights.min(initial=0) >= -128 and self.weights.max(initial=0) <= 127)
+
+    @property
+    def dividing(self) -> Array:
+        """D = n / 2**k of every channel, float64, exact."""
+        if self.divisors is None or self.shifts is None:
+            raise ValueError("an accumulator output has no divisors")
+        return np.ldexp(self.divisors.astype(np.float64), -self.shifts)
 
     def bias_along(self, axis: int, rank: int) -> Array:
         """The bias, shaped to broadcast along ``axis`` of ``rank``."""
@@ -40,7 +60,8 @@ class IntegerWeights:
         return split.transpose(0, 2, 1, 3).reshape(groups * outputs, -1)
 
     def with_weights(self, weights: Array) -> IntegerWeights:
-        return replace(self, weights=weights)
+        """Others in their place, stored as they are."""
+        return replace(self, weights=weights, parts=())
 
 
 def along(values: Array, axis: int, rank: int) -> Array:
@@ -51,60 +72,78 @@ def along(values: Array, axis: int, rank: int) -> Array:
 
 
 def integer_weights(
-    lowering: Lowering, group: FusionGroup, fused: Fused, channel_axis: int, groups: int = 1
+    lowering: Lowering, group: FusionGroup, fused: Fused, bias: Array, output_axis: int, transposed: bool = False
 ) -> IntegerWeights:
-    """w = rint(W / scale[c]) and b = rint(B / (si * scale[c])), float64 arithmetic; for a Conv or ConvTranspose.
+    """Weights of the group's anchor and ``bias`` (float64 [C], C a multiple of the channels) as integers.
 
-    channel_axis: of the output channels in the weight; groups: of a ConvTranspose, whose groups share their scales.
+    transposed: the initialiser's two axes are swapped to give the node's layout. Raises StageError where a weight
+    leaves its type, a bias int32, or the divisors are not on the grid.
     """
     facts = lowering.weights(group)
     values = lowering.constant(fused.anchor.input[1])
     if values is None:
         raise NoIntegerKernelError("computed weights")
-    spread = along(np.array(facts.scales, np.float64), channel_axis, values.ndim)
-    scales = np.tile(np.array(facts.scales, np.float64), groups)
-    bias = _bias_of(lowering, fused, len(scales))
-    input_scale = lowering.forms.parameters(fused.anchor.input[0]).scale
-    steps = (facts.divisors * groups, scales, input_scale)
-    return checked_weights(group, np.rint(values.astype(np.float64) / spread), bias, steps, 1)
-
-
-def checked_weights(
-    group: FusionGroup, weights: Array, bias: Array, steps: tuple[tuple[int, ...], Array, float], output_axis: int
-) -> IntegerWeights:
-    """Integer weights, bias and divisors; ``steps`` = (divisors, weight scales [C], input scale).
-
-    Raises StageError where a weight exceeds 127 or a bias 2**31 - 1.
-    """
-    divisors, scales, input_scale = steps
-    accumulator_scales = input_scale * scales
-    integers = np.rint(bias / accumulator_scales)
-    faults = []
-    if np.abs(weights).max(initial=0) > 127:
-        faults.append(
-            Fault(
-                what=f"weights need {int(np.abs(weights).max())} steps, and 8 bits hold 127",
-                where=group.name,
-                hint="kernels take 8-bit weights; use weights of dtype int8",
-            )
-        )
+    repeats = len(bias) // len(facts.scales)
+    scales = lowering.forms.parameters(fused.anchor.input[0]).scale * np.tile(np.array(facts.scales), repeats)
+    integers = np.rint(bias / scales)
+    faults = _grid_faults(group, facts)
+    try:
+        codes = encode_weights(values, facts)
+    except ValueError as error:
+        hint = "model and parameters belong to different builds: run calibrate again on this graph"
+        raise StageError(*faults, Fault(what=str(error), where=group.name, hint=hint)) from None
     if np.abs(integers).max(initial=0) >= INT32_LIMIT:
-        faults.append(
-            Fault(
-                what=f"the bias needs {np.abs(integers).max():.3g} steps, and int32 holds 2^31 - 1",
-                where=group.name,
-                hint="weights are tiny beside the bias: raise the weight scale (per_tensor weights do so)",
-            )
-        )
+        what = f"the bias needs {np.abs(integers).max():.3g} steps, and int32 holds 2^31 - 1"
+        hint = "weights are tiny beside the bias: raise the weight scale (per_tensor weights do so)"
+        faults.append(Fault(what=what, where=group.name, hint=hint))
     if faults:
         raise StageError(*faults)
+    parts: tuple[Array | None, ...] = code_parts(codes, facts) if facts.dtype == "int4" else ()
+    weights = effective_weights(codes, facts)
     return IntegerWeights(
-        weights=weights.astype(np.int64),
+        weights=weights.T if transposed else weights,
         bias=integers.astype(np.int64),
-        divisors=tuple(divisors),
-        scales=accumulator_scales,
+        divisors=np.array(facts.divisors * repeats, np.int64) if facts.divisors else None,
+        shifts=np.array((facts.shifts or (0,) * len(facts.divisors)) * repeats, np.int64) if facts.divisors else None,
+        scales=scales,
         output_axis=output_axis,
+        parts=tuple(None if part is None else part.T for part in parts) if transposed else parts,
     )
+
+
+def _grid_faults(group: FusionGroup, facts: WeightParameters) -> list[Fault]:
+    """A fault unless every divisor is on the grid that the proofs need."""
+    bad = [divisor for divisor in facts.divisors if divisor % 2 == 0 or not 0 < divisor <= WIDE_LIMIT]
+    bad += [shift for shift in facts.shifts if not 0 <= shift <= SHIFT_LIMIT]
+    lengths = {len(facts.divisors), len(facts.shifts or facts.divisors)}
+    if not bad and lengths in ({0}, {len(facts.scales)}):
+        return []
+    what = f"{len(facts.divisors)} divisors for {len(facts.scales)} channels, off the grid: {bad[:3]}"
+    hint = "run calibrate again: a group with an integer output has one odd divisor and one shift a channel"
+    return [Fault(what=what, where=group.name, hint=hint)]
+
+
+def stored_weights(
+    lowering: Lowering, constants: IntegerWeights, target: str, dtype: Literal["uint8", "float32", "float64"]
+) -> str:
+    """The weights as a constant of ``dtype`` (uint8: shifted by 128); 4-bit codes stay packed and are widened in the
+    graph, which the runtime does once, at load.
+    """
+    writer, numpy_type, wish = lowering.writer, np.dtype(dtype), f"{target}/weights"
+    shift = 128 if dtype == "uint8" else 0
+    if not constants.parts:
+        return writer.constant((constants.weights + shift).astype(numpy_type), wish)
+    codes, zeros, multipliers = constants.parts
+    if codes is None:
+        raise ValueError("weights without codes")
+    wide = numpy_type if dtype == "float64" else np.dtype(np.float32)
+    name = writer.node("Cast", [writer.int4(codes, wish)], wish, to=helper.np_dtype_to_tensor_dtype(wide))
+    for operation, operand in (("Sub", zeros), ("Mul", multipliers), ("Add", np.array(shift) if shift else None)):
+        if operand is not None:
+            name = writer.node(operation, [name, writer.constant(operand.astype(wide), wish)], wish)
+    if dtype == "uint8":
+        name = writer.node("Cast", [name], wish, to=TensorProto.UINT8)
+    return name
 
 
 def within(where: str, bound: int, limit: int, what: str) -> None:
@@ -133,19 +172,16 @@ def finish_weighted(
     if lowering.parameters.groups[group.name].accumulator_output:
         exact = leave_unrounded(lowering, target, fused, (constants.scales, axis), accumulator)
     else:
-        if len(constants.divisors) != len(constants.bias):
-            raise StageError(
-                Fault(
-                    what=f"{len(constants.divisors)} divisors for {len(constants.bias)} channels",
-                    where=group.name,
-                    hint="run calibrate again: a group with an integer output has one odd divisor a channel",
-                )
-            )
-        divisor = along(np.array(constants.divisors, np.int64), axis, rank)
-        exact = requantise(
-            lowering, target, accumulator, Scaling(multiplier=1, divisor=divisor, low=fused.low, high=fused.high)
-        )
+        exact = requantise(lowering, target, accumulator, _scaling(group, constants, fused, axis, rank))
     lowering.certify(group, accumulator.kernel, accumulator.bound, exact)
+
+
+def _scaling(group: FusionGroup, constants: IntegerWeights, fused: Fused, axis: int, rank: int) -> Scaling:
+    if constants.divisors is None or constants.shifts is None:
+        hint = "run calibrate again: a group with an integer output has one odd divisor a channel"
+        raise StageError(Fault(what="no divisors for its channels", where=group.name, hint=hint))
+    divisor, shift = along(constants.divisors, axis, rank), along(constants.shifts, axis, rank)
+    return Scaling(multiplier=1, divisor=divisor, shift=shift, low=fused.low, high=fused.high)
 
 
 def leave_unrounded(
@@ -230,7 +266,7 @@ def _guarded_float(lowering: Lowering, target: str, name: str, accumulator: Accu
     return writer.node("Clip", [name, *ends], target)
 
 
-def _bias_of(lowering: Lowering, fused: Fused, channels: int) -> Array:
+def convolution_bias(lowering: Lowering, fused: Fused, channels: int) -> Array:
     """Bias of a convolution and a fused constant Add, float64 [C]."""
     total = np.zeros(channels)
     if len(fused.anchor.input) > 2 and fused.anchor.input[2]:
