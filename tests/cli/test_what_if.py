@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from npubake.cli.parser import SORTS
 from npubake.cli.what_if import _findings_text
-from npubake.quant.thresholds import METHODS
+from npubake.quant.thresholds import MEASURED_METHODS
 
 
 def test_every_method_may_be_sorted_by() -> None:
-    assert SORTS[: len(METHODS)] == METHODS
+    assert SORTS[: len(MEASURED_METHODS)] == MEASURED_METHODS
 
 
 def test_findings_that_the_same_lines_mend_stand_together_behind_the_warnings() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npubake.quant.thresholds import METHODS
+from npubake.quant.thresholds import MEASURED_METHODS
 from tests.e2e.workspace import Workspace
 
 
@@ -13,7 +13,7 @@ def test_every_tensor_has_its_figures_and_nothing_runs(built: Workspace) -> None
     assert (answer["method"], answer["samples"]) == ("percentile", 16)
     rows = answer["tensors"]
     assert {"image", "logits"} <= {row["tensor"] for row in rows}
-    assert all(tuple(row["eight_bits"]["uint8"]) == METHODS for row in rows)
+    assert all(tuple(row["eight_bits"]["uint8"]) == MEASURED_METHODS for row in rows)
     figures = [row["eight_bits"]["uint8"]["percentile"] for row in rows]
     assert figures == sorted(figures)  # the worst first, by the recipe's method
     table = built.run("what-if", "small", "--sort", "tensor", "--tensor", "*Add*").out
@@ -24,6 +24,11 @@ def test_a_change_of_method_needs_no_build(built: Workspace) -> None:
     built.edit("method: percentile, percentile: 0.9999", "method: entropy")
     answer = built.run("what-if", "small", "--json")
     assert (answer.code, answer.json["targets"]["small"]["method"]) == (0, "entropy")
+    built.edit("method: entropy", "method: auto")
+    rows = built.run("what-if", "small", "--json").json["targets"]["small"]["tensors"]
+    figures = [row["eight_bits"]["uint8"]["mse"] for row in rows]
+    assert figures == sorted(figures)
+    assert built.run("what-if", "small").code == 0
 
 
 def test_strict_fails_on_a_warning_alone(built: Workspace) -> None:

@@ -46,7 +46,7 @@ def run_what_if(arguments: argparse.Namespace) -> int:
         for part in ("tensors", "findings"):
             answer[part] = [row for row in answer[part] if fnmatchcase(row["tensor"], pattern)]
         if arguments.sort != "graph":
-            answer["tensors"].sort(key=_order(arguments.sort or answer["method"]))
+            answer["tensors"].sort(key=_order(arguments.sort or _measured(answer["method"])))
     if arguments.json:
         print(json.dumps({"targets": answers}, indent=1, allow_nan=False))
     else:
@@ -122,6 +122,11 @@ def _order(sort: str) -> Callable[[Mapping[str, Any]], Any]:
     return lambda row: _worth(row["eight_bits"]["uint8"].get(sort) if sort in _METHODS else row[sort])
 
 
+def _measured(method: str) -> str:
+    """``auto`` is least squared error until ``tune`` tries others."""
+    return "mse" if method == "auto" else method
+
+
 def _worth(told: float | str) -> float:
     if isinstance(told, str):
         return math.inf if told == "lossless" else -math.inf
@@ -136,7 +141,7 @@ def _text(name: str, answer: Mapping[str, Any], *, all_rows: bool) -> str:
             f"{row['minimum']:.4g}",
             f"{row['maximum']:.4g}",
             *(_shown(row["eight_bits"]["uint8"][method]) for method in _METHODS),
-            _shown(row["eight_bits"]["uint8_symmetric"][answer["method"]]),
+            _shown(row["eight_bits"]["uint8_symmetric"][_measured(answer["method"])]),
             _shown(row["int16"]),
             _shown(row["float16"]),
         ]
