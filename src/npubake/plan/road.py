@@ -110,6 +110,7 @@ class _Road:
         if decided == "tune":
             given = {
                 **observed,
+                **scales,
                 **self._transformed(observed),
                 "samples": self._from("samples", "samples"),
                 "parameters": self._from("calibrate", "parameters"),

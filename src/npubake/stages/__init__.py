@@ -100,6 +100,7 @@ STAGES: dict[str, Stage] = {
                 "statistics": "statistics",
                 "samples": "sample_set",
                 "parameters": "parameters",
+                "scales": "file?",
                 "transformed_model": "onnx?",
                 "transformed_graph": "graph?",
                 "transformed_statistics": "statistics?",

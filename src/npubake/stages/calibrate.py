@@ -47,11 +47,11 @@ def run(job: Job) -> None:
     made.parameters.save(job.outputs["parameters"])
     record = record_json(made.record, made.parameters, summary, calibrated.provenance)
     if request.loaded is not None:
-        record |= _loaded(request.loaded, made, record["warnings"])
+        record |= loaded_facts(request.loaded, made, record["warnings"])
     job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
 
 
-def _loaded(loaded: LoadedScales, made: Assignment, warnings: list[str]) -> dict[str, Any]:
+def loaded_facts(loaded: LoadedScales, made: Assignment, warnings: list[str]) -> dict[str, Any]:
     """What became of loaded scales: how many are used, and those that had to move, which are warnings too."""
     moved = moved_scales(made.parameters.tensors, made.parameters.weights, loaded)
     used = len(loaded.tensors.keys() & made.parameters.tensors.keys())

@@ -10,9 +10,8 @@ Outputs: ``float``, the float model that the integers are exact for (weights are
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from npubake.calibration.samples import SampleSet
 from npubake.calibration.statistics import Statistics
@@ -21,11 +20,12 @@ from npubake.graph.resolve import resolve_overrides
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.assign import Subject
+from npubake.quant.loading import read_scales
 from npubake.quant.parameters import QuantizationParameters, digest_of_graph
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
 from npubake.quant.request import parse_request
-from npubake.stages.calibrate import input_ranges, model_facts
+from npubake.stages.calibrate import input_ranges, loaded_facts, model_facts
 from npubake.tuning.candidate import Start
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.steps import Tuned, tune
@@ -38,14 +38,16 @@ def run(job: Job) -> None:
     given = QuantizationParameters.load(job.input("parameters"))
     given.require_graph(job.input("graph"))
     files = [(job.input("model"), job.input("graph"), job.input("statistics"))]
-    starts = [_start("optimised", job.params, *files[0], given)]
+    starts = [replace(_start("optimised", job, *files[0]), given=given)]
     transformed = job.optional("transformed_model")
     if transformed is not None:
         files.append((transformed, job.input("transformed_graph"), job.input("transformed_statistics")))
-        starts.append(_start("transformed", job.params, *files[1], None))
+        starts.append(_start("transformed", job, *files[1]))
     first = starts[0]
     groups = [group.name for group in first.subject.summary.groups]
     settings = TuneSettings.from_params(job.params, groups, first.request.overrides, first.matched)
+    if first.request.loaded is not None:
+        settings = replace(settings, max_int16=0, limited=True)  # loaded scales leave no bits to choose
     with SampleSet.open(job.input("samples")) as samples:
         tuned = tune(starts, samples, settings, job.threads, job.progress)
     graph = files[starts.index(tuned.candidate.start)][1]
@@ -53,17 +55,12 @@ def run(job: Job) -> None:
     _write(job, tuned)
 
 
-def _start(
-    name: str,
-    params: Mapping[str, Any],
-    model: Path,
-    graph: Path,
-    statistics: Path,
-    given: QuantizationParameters | None,
-) -> Start:
-    summary, loaded = GraphSummary.load(graph), load_model(model)
-    asked = {key: value for key, value in params.items() if key not in STEP_PARAMS}
-    request = parse_request({**asked, "input_ranges": input_ranges(params, summary)})
+def _start(name: str, job: Job, model: Path, graph: Path, statistics: Path) -> Start:
+    summary, loaded, scales = GraphSummary.load(graph), load_model(model), job.optional("scales")
+    asked = {key: value for key, value in job.params.items() if key not in STEP_PARAMS}
+    request = parse_request({**asked, "input_ranges": input_ranges(job.params, summary)})
+    if scales is not None:
+        request = replace(request, loaded=read_scales(scales, job.params.get("missing", "refuse")))
     return Start(
         name=name,
         model=loaded,
@@ -75,7 +72,6 @@ def _start(
         ),
         request=request,
         matched=[entry.groups for entry in resolve_overrides(summary, request.overrides)],
-        given=given,
     )
 
 
@@ -87,5 +83,8 @@ def _write(job: Job, tuned: Tuned) -> None:
     save_model(calibrated.model, job.outputs["model"])
     candidate.parameters.save(job.outputs["parameters"])
     record = record_json(candidate.assignment.record, candidate.parameters, summary, calibrated.provenance)
+    loaded = candidate.start.request.loaded
+    if loaded is not None:
+        record |= loaded_facts(loaded, candidate.assignment, record["warnings"])
     text = json.dumps({**record, "tuning": tuned.record}, sort_keys=True, indent=1, allow_nan=False)
     job.outputs["record"].write_text(text + "\n", encoding="utf-8")
