@@ -22,6 +22,17 @@ class ChannelRange:
     mean: Values
     square: Values
 
+    def without_outliers(self, deviations: float) -> ChannelRange:
+        """Extremes no further than so many standard deviations from the channel's mean: beyond, thresholds clip."""
+        reach = deviations * np.sqrt(np.maximum(self.square - self.mean * self.mean, 0.0))
+        return ChannelRange(
+            axis=self.axis,
+            low=np.maximum(self.low, self.mean - reach),
+            high=np.minimum(self.high, self.mean + reach),
+            mean=self.mean,
+            square=self.square,
+        )
+
     def scaled(self, factors: Values) -> ChannelRange:
         """The ranges of the tensor times positive ``factors``."""
         return ChannelRange(
