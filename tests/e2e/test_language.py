@@ -83,7 +83,7 @@ def test_the_cache_of_the_data_is_the_one_that_the_block_makes() -> None:
 
 def test_the_decoder_block_is_planned_checked_and_built(decoder: Workspace) -> None:
     assert decoder.run("plan", "--json").code == 0
-    built = decoder.run("build", "decoder_block_j6p", "--json")
+    built = decoder.run("build", "decoder_block", "--json")
     assert built.code == 0, built.err
     manifest = json.loads((decoder.root / "build/decoder_block_j6p/manifest.json").read_text())["reproducible"]
     assert manifest["releasable"]["value"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,27 @@ def test_all_faults_come_at_once(tmp_path: Path) -> None:
 
 def test_the_removable_operators_are_those_that_quantize_removes() -> None:
     assert set(REMOVABLE) == set(remove_edges.REMOVABLE)
+
+
+def test_loaded_scales_that_are_none_or_of_another_model_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "scales.json"
+    entry = {"dtype": "uint8", "scale": 0.5, "zero_point": 0, "low": 0.0, "high": 127.5}
+
+    def checked(tensors: Any) -> list[str]:
+        made = {"graph_digest": "", "lane": "a8w8", "groups": {}, "weights": {}, "inner": [], "tensors": tensors}
+        path.write_text(json.dumps(made))
+        job = _job(tmp_path, {})
+        try:
+            run(replace(job, inputs={**job.inputs, "scales": (path,)}))
+        except RecipeError as error:
+            assert {fault.path for fault in error.faults} == {"$.quant_config.load.scales"}
+            return [fault.what for fault in error.faults]
+        return []
+
+    assert checked({"stem_relu": entry}) == []
+    (what,) = checked({"another": entry})
+    assert "no tensor of this model" in what
+    (what,) = checked({"stem_relu": {**entry, "scale": -1.0}})
+    assert "stem_relu" in what
+    (what,) = checked(3)
+    assert "no parameters" in what

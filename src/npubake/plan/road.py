@@ -85,13 +85,14 @@ class _Road:
         else:
             listings["calibration"] = self._listing("calibration", subject.calibration)
         graph = self._from("optimize", "graph")
-        self._add("check", {"graph": graph, **listings}, parameters.of_check(subject), {"report": "check.json"})
+        given = {"graph": graph, **listings, **self._scales()}
+        self._add("check", given, parameters.of_check(subject), {"report": "check.json"})
         count = FAST_EXAMPLES if subject.fast else recipe.calibration.samples
         common = parameters.of_samples(subject)
         saved = recipe.quant_config.save_sample
-        given: dict[str, list[Input]] = loaded or self._data("calibration")
+        source = loaded or self._data("calibration")
         params = common if loaded else {**common, "count": count}
-        self._add("samples", {**given, "graph": graph}, params, SAVED_SAMPLES if saved else {})
+        self._add("samples", {**source, "graph": graph}, params, SAVED_SAMPLES if saved else {})
         if subject.validation is not None:
             limit = {"count": FAST_EXAMPLES} if subject.fast else {}
             self._add("measure_inputs", {**self._data("validation"), "graph": graph}, {**common, **limit}, {})
@@ -104,13 +105,12 @@ class _Road:
         files = {"model": f"{name}_calibrated_model.onnx", "parameters": f"{name}_parameters.json"}
         record = {"record": "calibrate.json"}
         published = {**files, **record} if decided == "calibrate" else record
-        scales = {"scales": [self._file(self.subject.loaded_scales)]} if self.subject.loaded_scales else {}
-        self._add("calibrate", {**observed, **scales}, parameters.of_calibrate(self.subject), published)
+        self._add("calibrate", {**observed, **self._scales()}, parameters.of_calibrate(self.subject), published)
         real = self._optimised()
         if decided == "tune":
             given = {
                 **observed,
-                **scales,
+                **self._scales(),
                 **self._transformed(observed),
                 "samples": self._from("samples", "samples"),
                 "parameters": self._from("calibrate", "parameters"),
@@ -265,6 +265,10 @@ class _Road:
 
     def _optimised(self) -> dict[str, list[Input]]:
         return {"model": self._from("optimize", "model"), "graph": self._from("optimize", "graph")}
+
+    def _scales(self) -> dict[str, list[Input]]:
+        """The parameters of an earlier build, where they are loaded."""
+        return {"scales": [self._file(self.subject.loaded_scales)]} if self.subject.loaded_scales else {}
 
     def _listing(self, label: str, listing: Listing) -> list[Input]:
         return [Literal(data=listing.to_json(), label=label)]

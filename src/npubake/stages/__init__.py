@@ -46,7 +46,7 @@ STAGES: dict[str, Stage] = {
         _stage(
             "check",
             3,
-            {"graph": "graph", "calibration": "listing?", "validation": "listing?"},
+            {"graph": "graph", "calibration": "listing?", "validation": "listing?", "scales": "file?"},
             {"report": "record"},
         ),
         _stage(

@@ -14,14 +14,15 @@ Parameters (JSON; whatever is absent is not checked):
   remove            {inputs: [types], outputs: [types]}
   metric            {name: coco_map | top1}
   min_samples       how many calibration examples are asked for; purpose: ``smoke`` accepts fewer, and random data
-Inputs: ``graph``; ``calibration``, ``validation`` (optional): listings ``{kind, examples, files: [{name, digest}]}``.
+Inputs: ``graph``; ``calibration``, ``validation`` (optional): listings ``{kind, examples, files: [{name, digest}]}``;
+``scales`` (optional): parameters of an earlier build.
 Output ``report``: {lane, platform, overrides: [{path, set, groups, nodes}], warnings: [text]}.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import BuildError, Fault, RecipeError
@@ -42,6 +43,8 @@ from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
 from npubake.quant.asked_in_vain import granularity_faults, learnt_layer_faults, setting_faults
 from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
+from npubake.quant.loading import PLACE as SCALES
+from npubake.quant.loading import read_scales
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
 
 _SHOWN = 10
@@ -68,6 +71,7 @@ def run(job: Job) -> None:
     faults += _removal_faults(summary, params, precisions)
     faults += _memory_faults(params)
     faults += _data_faults(job)
+    faults += _scale_faults(job, summary)
     if faults:
         raise RecipeError(*faults)
     report = {
@@ -219,6 +223,21 @@ def _data_faults(job: Job) -> Iterator[Fault]:
         what = f"calibration file {entry['name']} has the same bytes as validation file {judged[entry['digest']]}"
         hint = f"remove it from one of the two sets ({len(shared)} such files in all)"
         yield Fault(what=what, where=entry["name"], path="$.calibration.data", hint=hint)
+
+
+def _scale_faults(job: Job, summary: GraphSummary) -> Sequence[Fault]:
+    """Loaded scales that are none, or those of another model; what they lack is told where precisions are settled."""
+    path = job.optional("scales")
+    if path is None:
+        return ()
+    try:
+        known = read_scales(path, "calibrate").tensors
+    except RecipeError as error:
+        return error.faults
+    if known.keys() & summary.tensors.keys():
+        return ()
+    hint = f"it holds {', '.join(sorted(known)[:3])}, ...: load the parameters of a build of this model"
+    return [Fault(what="the loaded scales name no tensor of this model", path=SCALES, hint=hint)]
 
 
 def _listing(job: Job, port: str) -> dict[str, Any] | None:
