@@ -169,21 +169,20 @@ def test_loaded_scales_that_are_none_or_of_another_model_are_refused(tmp_path: P
     path = tmp_path / "scales.json"
     entry = {"dtype": "uint8", "scale": 0.5, "zero_point": 0, "low": 0.0, "high": 127.5}
 
-    def checked(tensors: Any) -> list[str]:
+    def job(tensors: Any) -> Job:
         made = {"graph_digest": "", "lane": "a8w8", "groups": {}, "weights": {}, "inner": [], "tensors": tensors}
         path.write_text(json.dumps(made))
-        job = _job(tmp_path, {})
-        try:
-            run(replace(job, inputs={**job.inputs, "scales": (path,)}))
-        except RecipeError as error:
-            assert {fault.path for fault in error.faults} == {"$.quant_config.load.scales"}
-            return [fault.what for fault in error.faults]
-        return []
+        plain = _job(tmp_path, {})
+        return replace(plain, inputs={**plain.inputs, "scales": (path,)})
 
-    assert checked({"stem_relu": entry}) == []
-    (what,) = checked({"another": entry})
-    assert "no tensor of this model" in what
-    (what,) = checked({"stem_relu": {**entry, "scale": -1.0}})
-    assert "stem_relu" in what
-    (what,) = checked(3)
-    assert "no parameters" in what
+    run(job({"stem_relu": entry}))
+    for tensors, words in (
+        ({"another": entry}, "no tensor of this model"),
+        ({"stem_relu": {**entry, "scale": -1.0}}, "stem_relu"),
+        (3, "no parameters"),
+    ):
+        with pytest.raises(RecipeError) as caught:
+            run(job(tensors))
+        (fault,) = caught.value.faults
+        assert fault.path == "$.quant_config.load.scales"
+        assert words in fault.what
