@@ -287,11 +287,20 @@ def restore_hard_swish(graph: onnx.GraphProto) -> None:
     makers = {node.output[0]: node for node in graph.node}
     for node in list(graph.node):
         gate = makers.get(node.input[1]) if node.op_type == "Mul" else None
-        if gate is not None and gate.op_type == "HardSigmoid" and gate.input[0] == node.input[0]:
+        if gate is not None and is_hard_swish_gate(gate) and gate.input[0] == node.input[0]:
             place = list(graph.node).index(node)
             graph.node.insert(place, onnx.helper.make_node("HardSwish", node.input[:1], node.output, name=node.name))
             graph.node.remove(node)
             graph.node.remove(gate)
+
+
+def is_hard_swish_gate(node: onnx.NodeProto) -> bool:
+    values = {entry.name: entry.f for entry in node.attribute}
+    return (
+        node.op_type == "HardSigmoid"
+        and abs(values.get("alpha", 0.2) - 1 / 6) < 1e-6
+        and values.get("beta", 0.5) == 0.5
+    )
 
 
 def largest_difference(original: onnx.ModelProto, prepared: onnx.ModelProto, inputs: Arrays) -> float:
