@@ -151,11 +151,20 @@ def calibrated(
     samples: Sequence[Mapping[str, Array]],
     lane: str = "a8w8",
     int16: Sequence[str] = (),
+    weights_of_all: str = "",
     **params: Any,
 ) -> Case:
-    """Parameters by ``quant``, from ranges seen on ``samples``; ``int16``: groups that an override sets to 16 bits."""
+    """Parameters by ``quant``, from ranges seen on ``samples``; ``int16``: groups that an override sets to 16 bits;
+    ``weights_of_all``: the type that another one sets for the weights of every group.
+    """
     summary = summarise(model, ())
-    overrides = [{"match": {"names": list(int16)}, "set": {"activation": "int16"}}] if int16 else []
+    overrides: list[dict[str, Any]] = []
+    if int16:
+        overrides.append({"match": {"names": list(int16)}, "set": {"activation": "int16"}})
+    matched = [tuple(int16)] * len(overrides)
+    if weights_of_all:
+        overrides.append({"match": {"names": ["*"]}, "set": {"weights": weights_of_all}})
+        matched.append(tuple(group.name for group in summary.groups))
     request = parse_request({"lane": lane, "calibration": {"method": "minmax"}, "layer_overrides": overrides, **params})
     subject = Subject(
         summary=summary,
@@ -163,9 +172,7 @@ def calibrated(
         facts=model_facts(model),
         statistics=statistics(model, summary, samples),
     )
-    return Case(
-        model=model, summary=summary, parameters=assign(subject, request, [tuple(int16)] * len(overrides)).parameters
-    )
+    return Case(model=model, summary=summary, parameters=assign(subject, request, matched).parameters)
 
 
 def by_hand(

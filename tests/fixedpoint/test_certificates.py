@@ -21,6 +21,7 @@ from npubake.quant.parameters import (
     QuantizationParameters,
     TensorParameters,
     WeightParameters,
+    WeightType,
 )
 from tests.fixedpoint.builds import Case, all_runs, float_model, held, node, session
 
@@ -33,9 +34,13 @@ def integer_case(
     weights: Array,
     source: TensorParameters,
     divisors: Sequence[int] = (),
+    dtype: WeightType = "int8",
     **attributes: Any,
 ) -> Case:
-    """One weighted node whose float weights are the integers themselves (scale 1); output x / D, or the accumulator."""
+    """One weighted node whose float weights are the integers themselves (scale 1); output x / D, or the accumulator.
+
+    Weights beyond the symmetric limits of ``dtype`` get a zero point that makes their codes fit.
+    """
     axis = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1}[op_type]
     channels = weights.shape[axis]
     model = float_model(
@@ -48,6 +53,11 @@ def integer_case(
     # the weight scale so / (si * D) is 1 / D: weights are given in units of it
     constants = weights / np.array(divisors or [1]).reshape([-1 if i == axis else 1 for i in range(weights.ndim)])
     model.graph.initializer[0].raw_data = constants.astype(np.float32).tobytes()
+    low, high = {"int8": (-128, 127), "int16": (-32768, 32767)}[dtype]
+    others = tuple(place for place in range(weights.ndim) if place != axis)
+    zeros = (
+        tuple(int(low - min(least, 0)) for least in weights.min(axis=others)) if np.abs(weights).max() > high else ()
+    )
     parameters = QuantizationParameters(
         graph_digest="",
         lane="test",
@@ -55,7 +65,12 @@ def integer_case(
         groups={group.name: GroupParameters(precision="int8", accumulator_output=not divisors, why="test")},
         weights={
             group.name: WeightParameters(
-                initializer="w", dtype="int8", axis=axis, scales=scales, divisors=tuple(divisors)
+                initializer="w",
+                dtype=dtype,
+                axis=axis,
+                scales=scales,
+                divisors=tuple(divisors),
+                zero_points=zeros,
             )
         },
     )
@@ -158,6 +173,55 @@ def test_linear_at_its_worst_inputs(dtype: IntegerType, depth: int, kernel: str,
     agrees(case, [value.reshape(1, depth) for value in worst_inputs(weights.T, low, high)], "float32")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "depth", "reach", "kernel"),
+    [
+        ("uint8", 8, (-255, 255), "Conv float32 on integers"),
+        ("uint8", 400, (0, 255), "ConvInteger uint8 x uint8 on 2 pairs"),
+        ("uint8", 300, (-32767, 32767), "Conv float32 in 1 x 2 parts"),
+        ("int16", 60, (-32767, 32767), "Conv float32 in 2 x 2 parts"),
+        ("int16", 1100, (-32767, 32767), "ConvInteger uint8 x uint8 on 4 pairs"),
+        ("int16", 60, (-200, 55), "Conv float32 in 2 x 1 parts"),
+        ("int16", 1100, (-65535, 65535), "ConvInteger uint8 x uint8 on 6 pairs"),
+    ],
+)
+def test_conv_of_wide_weights_at_its_worst_inputs(
+    dtype: IntegerType, depth: int, reach: tuple[int, int], kernel: str
+) -> None:
+    """Three channels: one all at the low end, one all at the high end, one of everything between."""
+    weights = np.zeros((3, depth, 1, 1), np.int64)
+    weights[0], weights[1] = reach
+    weights[2, :, 0, 0] = np.random.default_rng(1).integers(reach[0], reach[1] + 1, depth)
+    width: WeightType = "int8" if max(-reach[0], reach[1]) <= 255 else "int16"
+    if reach[1] - reach[0] > (255 if width == "int8" else 65535):  # a zero point a channel: each spans all its codes
+        weights[2] //= 2
+    case = integer_case("Conv", [1, depth, 1, 1], weights, held(dtype), (16383, 4001, 355), width)
+    assert certificate(case).kernel.startswith(kernel)
+    low, high = (0, 255) if dtype == "uint8" else (-32768, 32767)
+    rows = worst_inputs(weights.reshape(3, -1), low, high)
+    mixed = np.random.default_rng(3).integers(low, high + 1, depth).astype(np.float32)
+    agrees(case, [value.reshape(1, depth, 1, 1) for value in (*rows, mixed)])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+@pytest.mark.parametrize("reach", [255, 32767])
+def test_other_products_of_wide_weights_at_their_worst_inputs(dtype: IntegerType, reach: int) -> None:
+    low, high = (0, 255) if dtype == "uint8" else (-32768, 32767)
+    width: WeightType = "int8" if reach == 255 else "int16"
+    generator = np.random.default_rng(2)
+    weights = generator.integers(-reach // 2, reach // 2 + 1, (700, 2))
+    weights[:, 0] = -reach
+    case = integer_case("MatMul", [1, 700], weights, held(dtype), (16383, 9999), width)
+    assert certificate(case).kernel == "MatMul float64 on integers"
+    agrees(case, [value.reshape(1, 700) for value in worst_inputs(weights.T, low, high)])
+    tall = np.full((90, 2, 2, 2), -reach)
+    tall[:, 1] = -reach // 2
+    tall[::3, 1] = reach // 3
+    case = integer_case("ConvTranspose", [1, 90, 2, 2], tall, held(dtype), (16383, 16383), width, strides=[1, 1])
+    mixed = generator.integers(low, high + 1, (1, 90, 2, 2)).astype(np.float32)
+    agrees(case, [np.full((1, 90, 2, 2), end, np.float32) for end in (low, high)] + [mixed])
+
+
 def test_int32_tail_refuses_what_it_cannot_hold() -> None:
     case = integer_case("MatMul", [1, 700], np.full((700, 1), 127), held("int16"), ())
     with pytest.raises(StageError) as caught:
@@ -180,6 +244,13 @@ def test_even_divisor_is_refused() -> None:
     assert caught.value.faults[0].where == "y/Conv"
 
 
+def test_divisors_too_large_for_a_multiplication_are_refused() -> None:
+    case = integer_case("Conv", [1, 2, 1, 1], np.full((1, 2, 1, 1), 5), held(), (16385,))
+    with pytest.raises(StageError) as caught:
+        case.lower()
+    assert "16385" in caught.value.faults[0].what
+
+
 def test_every_odd_divisor_rounds_alike_at_every_boundary() -> None:
     """Certificate 4, fl32(acc) * fl32(1 / D), and certificate 3, fl32(acc / D), against exact division: all 8,192
     divisors, both sides of every rounding boundary of 8 bits.
@@ -196,6 +267,32 @@ def test_every_odd_divisor_rounds_alike_at_every_boundary() -> None:
             single = acc.astype(np.float32)
             assert np.array_equal(np.rint(single * reciprocals), exact)
             assert np.array_equal(np.rint(single / divisors.astype(np.float32)), exact)
+
+
+@pytest.mark.parametrize("shift", [1, 3, 9, 20])
+def test_shifted_divisors_round_alike_at_every_boundary(shift: int) -> None:
+    """The same for n / 2**shift, n of 14 bits, in multiplication, float32 and float64 division: the accumulators next
+    to each boundary of 8 bits; and for n of 8 bits in float32 division to 16 bits.
+    """
+    for bits, reach in ((14, 257), (8, 32770)):
+        divisors = np.arange(2 ** (bits - 1) + 1, 2**bits, 2, dtype=np.int64)[:: 1 if bits == 14 else 8, None]
+        steps = np.arange(-reach, reach, 1 if bits == 14 else 7, dtype=np.int64)
+        edges = (2 * steps + 1) * divisors // 2 ** (shift + 1)
+        dividing = np.ldexp(divisors.astype(np.float64), -shift)
+        for offset in (-1, 0, 1, 2):
+            acc = edges + offset
+            acc = np.where(np.abs(acc) < 2**24, acc, 0)
+            scaled = acc << shift
+            quotient = scaled // divisors
+            exact = quotient + (2 * (scaled - quotient * divisors) > divisors)
+            held_back = np.abs(quotient) <= reach
+            single = acc.astype(np.float32)
+            divided = np.rint(single / dividing.astype(np.float32))
+            assert np.array_equal(divided[held_back], exact[held_back])
+            assert np.array_equal(np.rint(acc / dividing), exact)
+            if bits == 14:
+                multiplied = np.rint(single * (1.0 / dividing).astype(np.float32))
+                assert np.array_equal(multiplied[held_back], exact[held_back])
 
 
 def test_runtime_requantises_as_the_proof_says() -> None:

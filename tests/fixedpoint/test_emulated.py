@@ -1,12 +1,13 @@
 """The same integers on CPUs without VNNI and without AVX: digests under qemu equal the native ones.
 
 Skipped where qemu is missing (Debian: qemu-user-static), unless NPUBAKE_REQUIRE_QEMU=1 makes that a failure. The native
-digests stand for the right integers: test_operators and test_models compare those models with the evaluator.
+digests stand for the right integers: test_operators, test_weight_formats and test_models compare those models with the evaluator.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from tests.fixedpoint.emulated import digests
 from tests.fixedpoint.operators import OPERATORS
 from tests.fixedpoint.test_models import classifier, images
 from tests.fixedpoint.test_operators import extremes, feeds_of
+from tests.fixedpoint.test_weight_formats import FORMATS, formatted
 
 Array = NDArray[Any]
 QEMU = "qemu-x86_64-static"
@@ -53,7 +55,7 @@ def qemu() -> str:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every operator, 8 and 16 bits by turns, and the two classifiers, with inputs."""
+    """Every operator, 8 and 16 bits by turns, every format of weights in two operators, and the two classifiers."""
     folder = tmp_path_factory.mktemp("models")
     for number, (name, build) in enumerate(OPERATORS.items()):
         rng = np.random.default_rng(number)
@@ -61,6 +63,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         feeds = feeds_of(model, rng, 2.0)
         case = calibrated(model, [feeds], "a16w8" if number % 3 == 0 else "a8w8", calibration={"asymmetric": True})
         store(folder, name, case, [feeds, *extremes(feeds, rng)])
+    others = itertools.cycle(("conv_depthwise", "conv_transpose", "gemm", "matmul_constant"))
+    for number, (held_as, other) in enumerate(zip(FORMATS, others, strict=False)):
+        for name, lane in (("conv", "a8w8" if number % 2 else "a16w8"), (other, "a16w8" if number % 2 else "a8w8")):
+            case, feeds = formatted(name, held_as, lane, np.random.default_rng(number))
+            store(folder, f"{held_as}_{name}", case, feeds)
     for name, lane in (("digits_mobilenet", "a8w8"), ("digits_mobilenet", "a16w8"), ("digits_vit", "a8w8")):
         case = classifier(name, lane)
         source = case.summary.inputs[0]
@@ -96,5 +103,5 @@ def test_other_cpus_give_the_same_integers(qemu: str, models: Path, saturating: 
     assert (found.pop("planted") == saturating) is (cpu != "Haswell")
     native = digests(models)
     del native["planted"]
-    assert len(native) == len(OPERATORS) + 3
+    assert len(native) == len(OPERATORS) + 2 * len(FORMATS) + 3
     assert {name for name in native if found[name] != native[name]} == set()
