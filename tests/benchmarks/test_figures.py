@@ -79,7 +79,7 @@ def test_hard_swish_is_put_back(benchmark_module: Any) -> None:
     onnx.checker.check_model(model, full_check=True)
     (after,) = ReferenceEvaluator(model).run(None, {"x": values})
     assert [node.op_type for node in model.graph.node] == ["HardSwish", "HardSigmoid", "Mul"]
-    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(after), np.asarray(before), rtol=1e-5, atol=1e-6)
 
 
 def test_tables_replace_what_stands_between_their_markers(benchmark_module: Any, tmp_path: Path) -> None:
