@@ -124,7 +124,7 @@ VARIANTS: tuple[Variant, ...] = (
         title="sequential MSE, min_max",
         lane="a8w8",
         options={"configuration": _HTP, "scheme": "min_max", "activation": "int8", "sequential_mse": True},
-        only=("orientation", "ppocr_cls", "digits_vit", "efficientnet_lite0", "digits_mobilenet"),
+        only=SMALL,  # minutes to an hour on the others
     ),
     Variant(
         tool="aimet",
