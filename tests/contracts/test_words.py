@@ -18,6 +18,7 @@ from npubake.recipe import data, presets, quant_config, recipe
 from npubake.recipe.unserved import UNSERVED
 from npubake.tuning import settings
 from npubake.tuning.hessian import HessianSettings
+from npubake.tuning.learning import LearningSettings
 from npubake.tuning.moments import POSITIONS
 from npubake.verify import gates
 
@@ -53,6 +54,12 @@ def test_steps_of_tuning_have_the_same_names_and_defaults() -> None:
     assert quant_config.Hessian().positions == POSITIONS
     plain, known = quant_config.Hessian(), HessianSettings()
     assert (plain.block_size, plain.damping, plain.act_order) == (known.block_size, known.damping, known.act_order)
+    learnt, learning = quant_config.Mod(), LearningSettings()
+    assert (learnt.epochs, learnt.learning_rate, learnt.schedule) == (
+        learning.epochs,
+        learning.learning_rate,
+        learning.schedule,
+    )
     assert get_args(quant_config.BiasCorrection) == get_args(request.BiasCorrection)
     assert set(get_args(quant_config.Role)) == set(roles.ROLES)
 

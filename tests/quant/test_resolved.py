@@ -60,11 +60,20 @@ def test_ranges_that_mathematics_knows_are_said_to_be_so() -> None:
 
 
 def test_the_whole_configuration_of_weights_is_named() -> None:
-    weights = {"bits": 4, "granularity": "per_tensor"}
+    weights = {"bits": 8, "granularity": "per_tensor", "symmetric": False}
     found = settings({"weights": weights, "layer_overrides": [override("/head/Conv", weights="int16")]})
-    assert found["/stem/Conv"]["weights"] == Setting(value="int4", why="quant_config.weights")
+    assert found["/stem/Conv"]["weights"] == Setting(value="int8", why="quant_config.weights")
+    assert found["/stem/Conv"]["symmetric"] == Setting(value=False, why="quant_config.weights")
     assert found["/stem/Conv"]["granularity"] == Setting(value="per_tensor", why="quant_config.weights")
     assert found["/head/Conv"]["weights"] == Setting(value="int16", why="layer_overrides[0]")
+
+
+def test_what_keeps_8_bits_in_a_lane_of_4_is_said() -> None:
+    grouped = {"granularity": "per_group", "group_size": 16}
+    found = settings({"lane": "w4a16", "weights": grouped, "layer_overrides": [override("/head/Conv", weights="int4")]})
+    assert found["/stem/Conv"]["weights"] == Setting(value="int4 (int8 if depthwise)", why="lane w4a16")
+    assert found["/head/Conv"]["weights"] == Setting(value="int4", why="layer_overrides[0]")
+    assert found["/head/Conv"]["group_size"] == Setting(value=16, why="quant_config.weights")
 
 
 def test_steps_are_asked_for_forbidden_or_left_to_the_level() -> None:

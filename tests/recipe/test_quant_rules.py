@@ -29,8 +29,11 @@ def override(**change: Any) -> dict[str, Any]:
         (override(percentile=0.99), ("layer_overrides", 0, "set", "percentile")),
         ({"quant_config": {"weights": {"group_size": 16}}}, ("quant_config", "weights", "group_size")),
         (override(group_size=16), ("layer_overrides", 0, "set", "group_size")),
-        ({"quant_config": {"weights": {"granularity": "per_group"}}}, ("quant_config", "weights", "granularity")),
-        (override(granularity="per_group", weights="int8"), ("layer_overrides", 0, "set", "granularity")),
+        (
+            {"quant_config": {"lane": "a16w16", "weights": {"granularity": "per_group"}}},
+            ("quant_config", "weights", "granularity"),
+        ),
+        (override(granularity="per_group", weights="int16"), ("layer_overrides", 0, "set", "granularity")),
         (override(bias_correction="empirical"), ("layer_overrides", 0, "set", "bias_correction")),
         (
             {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="analytic")},
@@ -90,6 +93,7 @@ def test_what_contradicts_itself_is_refused_at_its_place(data: dict[str, Any], p
         {"quant_config": {"calibration": {"method": "percentile", "percentile": 0.99}}},
         {"quant_config": {"lane": "w4a16", "weights": {"granularity": "per_group", "group_size": 16}}},
         {"quant_config": {"weights": {"bits": 4, "granularity": "per_group"}}},
+        {"quant_config": {"weights": {"granularity": "per_group"}}},
         override(weights="int4", granularity="per_group", group_size=16),
         {
             "quant_config": {"equivalent_transformation": {"smoothing": 0}},

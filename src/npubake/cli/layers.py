@@ -123,6 +123,7 @@ def _fits(row: Mapping[str, Any], pattern: str) -> bool:
 def _cells(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     values = {name: setting["value"] for name, setting in settings.items()}
     weights = [values[name] for name in ("weights", "granularity", "group_size") if name in values]
+    weights += ["with zero points"] if values.get("symmetric") is False else []
     ranges = [values[name] for name in ("method", "percentile") if name in values]
     if "asymmetric" in values:
         ranges.append("asymmetric" if values["asymmetric"] else "symmetric")

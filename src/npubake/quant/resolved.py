@@ -58,15 +58,18 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
     made = []
     for group in summary.groups:
         mine = _Mine.of(group.name, request, matched)
-        settings = {**_numbers(group, precisions), **_weights(group, precisions, request, mine)}
+        settings = _numbers(group, precisions)
+        if _integer_weights(group, precisions):
+            settings |= {
+                **_weights(group, types, request, mine),
+                **dict(_steps(params, mine, learnt=group.name in learnt)),
+            }
         tensor = group.outputs[0] if group.outputs else ""
         if tensor in precisions.dtypes and tensor in thresholds:
             threshold = thresholds[tensor]
             chosen = {"method": threshold.method, "percentile": threshold.percentile}
             fixed = fixed_range(makers.get(tensor)) is not None
             settings.update(_ranges(chosen, threshold.asymmetric, params, mine, fixed=fixed))
-        if _integer_weights(group, precisions):
-            settings.update(_steps(params, mine, learnt=group.name in learnt))
         made.append(
             ResolvedLayer(
                 group=group.name,
@@ -122,19 +125,32 @@ def _integer_weights(group: FusionGroup, precisions: Precisions) -> bool:
     return group.kind in WEIGHTED_KINDS and is_integer(precisions.groups[group.name].precision)
 
 
-def _weights(group: FusionGroup, precisions: Precisions, request: Request, mine: _Mine) -> dict[str, Setting]:
-    if not _integer_weights(group, precisions):
-        return {}
+def _weights(group: FusionGroup, types: Mapping[str, str], request: Request, mine: _Mine) -> dict[str, Setting]:
     whole = Setting(value=request.lane.weights, why=f"lane {request.lane.name}")
     if request.weight_bits is not None:
         whole = Setting(value=f"int{request.weight_bits}", why="quant_config.weights")
     plain = request.granularity == Request(lane=request.lane).granularity
     chosen = Setting(value=request.granularity, why=_DEFAULT if plain else "quant_config.weights")
-    settings = {"weights": mine.last("weights") or whole, "granularity": mine.last("granularity") or chosen}
+    settings = {
+        "weights": mine.last("weights") or _kept(group, types, whole),
+        "granularity": mine.last("granularity") or chosen,
+    }
     if settings["granularity"].value == "per_group":
         size = Setting(value=request.group_size, why="quant_config.weights")
         settings["group_size"] = mine.last("group_size") or size
+    if not request.symmetric_weights:
+        settings["symmetric"] = Setting(value=False, why="quant_config.weights")
     return settings
+
+
+def _kept(group: FusionGroup, types: Mapping[str, str], asked: Setting) -> Setting:
+    """Of 4-bit weights that no override names: what keeps 8 (quant/weight_choice.py)."""
+    operators = {types[node] for node in group.nodes}
+    if asked.value == "int4" and "ConvTranspose" in operators:
+        return Setting(value="int8", why="a transposed convolution keeps 8 bits")
+    if asked.value == "int4" and "Conv" in operators:
+        return Setting(value="int4 (int8 if depthwise)", why=asked.why)
+    return asked
 
 
 def _ranges(

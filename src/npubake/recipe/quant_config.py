@@ -99,8 +99,8 @@ class Mod:
     """Minimize Output Difference. layers: name patterns, () for every layer with weights; learn: () for rounding."""
 
     layers: tuple[str, ...] = ()
-    epochs: int = 16
-    learning_rate: float = 0.01
+    epochs: int = 50
+    learning_rate: float = 0.1
     schedule: Literal["constant", "cosine"] = "cosine"
     loss: Literal["mse"] = "mse"
     learn: tuple[Learnt, ...] = ()

@@ -36,7 +36,7 @@ def _ranges(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
 
 
 def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
-    """Groups of input channels: only with granularity per_group, which is of 4-bit weights."""
+    """Groups of input channels: only with granularity per_group, which 16-bit weights do not have."""
     weights = config.get("weights", {})
     whole = weights.get("granularity", "per_channel")
     bits = weights.get("bits", _LANE_BITS.get(config.get("lane", "platform"), 8))
@@ -48,9 +48,9 @@ def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
         chosen = block.get("granularity", whole)
         if "group_size" in block and chosen != "per_group":
             yield (*place, "group_size"), f"'group_size' with granularity {chosen}", "Add 'granularity: per_group'."
-        if block.get("granularity") == "per_group" and width != 4:
-            hint = "Ask for 4-bit weights too (bits: 4, lane w4a16, or weights: int4), or take per_channel."
-            yield (*place, "granularity"), f"per_group with {width}-bit weights", hint
+        if block.get("granularity") == "per_group" and width == 16:
+            hint = "Take per_channel: 16 bits a channel are finer than groups of them; or ask for 4 or 8 bits."
+            yield (*place, "granularity"), "per_group with 16-bit weights", hint
 
 
 def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
