@@ -66,3 +66,16 @@ def test_what_a_base_names_is_looked_for_beside_the_base(tmp_path: Path) -> None
     write(tmp_path, "deep/_base.yaml", SMALL)
     write(tmp_path, "r.yaml", "version: 1\nextends: deep/_base.yaml\nnmae: x\n")
     assert told(tmp_path) == ["data", "$.nmae"]
+
+
+def test_loaded_files_that_are_not_there_are_told_too(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").touch()
+    digest = "0123456789abcdef" * 4
+    for samples, paths in (
+        ("../lost.npz", ["$.quant_config.load.samples", "$.nmae"]),
+        (f"{{path: ../lost.npz, digest: '{digest}'}}", ["$.quant_config.load.samples.path", "$.nmae"]),
+        (f"'{digest}'", ["$.nmae"]),
+    ):
+        text = SMALL.replace("{data: ../data}", "{purpose: smoke}")
+        write(tmp_path, "r.yaml", text + f"quant_config: {{load: {{samples: {samples}}}}}\nnmae: x\n")
+        assert told(tmp_path) == paths

@@ -12,11 +12,16 @@ from npubake.document.tree import Node, json_path
 from npubake.document.tree import Path as Place
 from npubake.errors import Fault
 from npubake.nearest import did_you_mean
-from npubake.recipe.convert import path_at
+from npubake.recipe.convert import DIGEST, path_at
 from npubake.recipe.data import why_no_data
 from npubake.recipe.places import why_no_file
 
-_FILES: tuple[Place, ...] = (("model", "path"), ("model", "baseline"))
+_LOAD = ("quant_config", "load")
+_FILES: tuple[Place, ...] = (
+    ("model", "path"),
+    ("model", "baseline"),
+    *((*_LOAD, name, *rest) for name in ("samples", "scales") for rest in ((), ("path",))),
+)
 _DATA: tuple[Place, ...] = (("calibration", "data"), ("metric", "data"))
 
 
@@ -46,6 +51,8 @@ def _platform_faults(root: Node, known: tuple[str, ...]) -> Iterator[Fault]:
 def _file_faults(root: Node) -> Iterator[Fault]:
     for place in _FILES:
         file = path_at(root, place)
+        if file is not None and DIGEST.fullmatch(file.name):
+            continue  # the digest of something in the store
         fault = no_file(file, str(root.find(place).mark), json_path(place)) if file else None
         if fault:
             yield fault

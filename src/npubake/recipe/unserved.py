@@ -12,9 +12,7 @@ from npubake.document.tree import Path as Place
 
 # Place (``*``: any name or position) -> the values that are refused there; () for all of them.
 UNSERVED: Mapping[tuple[str, ...], tuple[Any, ...]] = {
-    ("quant_config", "search_weight_scale"): (),
     ("quant_config", "mod"): (),
-    ("layer_overrides", "*", "set", "search_weight_scale"): (),
     ("layer_overrides", "*", "set", "mod"): (),
 }
 
