@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npubake.tuning.exact_products import gram, kept_bits, product, sliced
+from npubake.tuning.exact_products import gram, integer_product, kept_bits, product, sliced
 
 
 @pytest.mark.parametrize(("terms", "bits"), [(1, 26), (2, 26), (256, 22), (257, 22), (4096, 20), (4097, 20)])
@@ -67,3 +67,15 @@ def test_products_of_a_batch_are_products_of_its_members() -> None:
     found = product(left[0], right)
     np.testing.assert_allclose(found, np.einsum("gmk,gkn->gmn", left[0], right), rtol=1e-5, atol=1e-5)
     assert np.array_equal(found[2], product(left[0, 2], right[2]))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([4, 8, 16]))
+def test_products_with_integers(seed: int, terms: int, bits: int) -> None:
+    """In any order the same bits, and nearer than with both sides rounded: the left keeps 53 bits less those needed."""
+    rng = np.random.default_rng(seed)
+    left, codes = rng.normal(size=(3, terms)), rng.integers(-(2**bits), 2**bits + 1, (terms, 4)).astype(np.float32)
+    found, order = integer_product(left, codes, bits), rng.permutation(terms)
+    assert np.array_equal(found, integer_product(left[:, order], codes[order], bits))
+    wanted = np.einsum("mk,kn->mn", left, codes.astype(np.float64))
+    left_bits = 53 - bits - (terms - 1).bit_length()
+    assert np.abs(found - wanted).max() <= terms * 2.0**bits * np.abs(left).max() * 2.0**-left_bits * 1.001

@@ -9,37 +9,18 @@ import pytest
 from numpy.typing import NDArray
 
 from npubake.tuning.hessian import Grid
+from npubake.tuning.layer_problem import LayerProblem, settled_bias
 from npubake.tuning.learning import (
-    InputQuantiser,
-    LayerProblem,
     LearnedRounding,
     LearningSettings,
     RoundingState,
     ScaleState,
-    judged,
     learn_rounding,
     learn_scales,
-    settled_bias,
 )
+from tests.tuning.problems import RELU, problem
 
 SHORT = LearningSettings(epochs=40, batch=64)
-RELU = (0.0, np.inf)
-
-
-def problem(seed: int = 0, groups: int = 1, rows: int = 6, clip: tuple[float, float] = RELU) -> LayerProblem:
-    """A layer of 20 columns over 400 positions of correlated, positive inputs; a quarter judges."""
-    rng = np.random.default_rng(seed)
-    mixed = rng.normal(size=(groups, 20, 5)) @ rng.normal(size=(groups, 5, 400)) + 0.3 * rng.normal(
-        size=(groups, 20, 400)
-    )
-    inputs = np.maximum(mixed, 0).astype(np.float32)
-    weights, bias = rng.normal(size=(groups, rows, 20)), rng.normal(size=(groups, rows))
-    outputs = (weights @ inputs + bias[:, :, None]).astype(np.float32)
-    scale = float(inputs.max()) / 255
-    quantiser = InputQuantiser(scale=scale, zero_point=0.0, low=0, high=255)
-    return LayerProblem(
-        weights=weights, bias=bias, inputs=inputs, outputs=outputs, quantiser=quantiser, seen=300, clip=clip
-    )
 
 
 def by_row(weights: NDArray[np.float64], limit: int = 7) -> Grid:
@@ -115,16 +96,6 @@ def test_the_same_codes_every_time() -> None:
     assert (first.before, first.after) == (second.before, second.after)
 
 
-@pytest.mark.parametrize("clip", [(-np.inf, np.inf), RELU, (-1.0, 2.5)])
-def test_a_settled_bias_leaves_no_mean_error(clip: tuple[float, float]) -> None:
-    asked = problem(clip=clip)
-    rng = np.random.default_rng(4)
-    made = asked.outputs[:, :, :300] - asked.bias[:, :, None] + rng.normal(0.2, 0.1, (1, 6, 300))
-    bias = settled_bias(asked, made, slice(0, 300))
-    np.testing.assert_allclose(asked.errors(made, bias, slice(0, 300)).mean(axis=2), 0, atol=2e-3)
-    np.testing.assert_allclose(bias, asked.bias - 0.2, atol=0.05)
-
-
 def test_scales_are_learned_from_a_wrong_start() -> None:
     """A quantiser that clips at a third of the range, and weight scales twice too wide."""
     asked = problem()
@@ -172,17 +143,6 @@ def test_slopes_of_shared_and_single_scales_agree() -> None:
     ]
     shared, single = (state.gradients(np.arange(50))[2] for state in states)
     np.testing.assert_allclose(shared.item(), single.sum(), rtol=1e-9)
-
-
-def test_importance_weighs_the_rows() -> None:
-    asked = problem()
-    grid = by_row(asked.weights)
-    values = grid.values(grid.rounded(asked.weights))
-    rows = [judged(replace(asked, importance=np.eye(6)[None, row]), values)[0] for row in range(6)]
-    np.testing.assert_allclose(sum(rows), judged(asked, values)[0], rtol=1e-9)
-    np.testing.assert_allclose(
-        judged(replace(asked, importance=np.full((1, 6), 2.0)), values)[0], 2 * sum(rows), rtol=1e-9
-    )
 
 
 def test_rates_and_pressure() -> None:

@@ -50,6 +50,15 @@ def product(left: NDArray[Any], right: NDArray[Any]) -> Wide:
     return np.asarray(made)
 
 
+def integer_product(left: NDArray[Any], codes: NDArray[Any], bits: int) -> Wide:
+    """``left @ codes`` over the last two axes, float64; codes: integers |n| <= 2**bits. ``left`` has the bits left."""
+    left_bits = _EXACT_BITS - bits - max(left.shape[-1] - 1, 0).bit_length()
+    whole, units = sliced(left, -1, left_bits)
+    made = whole @ codes.astype(np.float64, copy=False)
+    made *= units
+    return np.asarray(made)
+
+
 def gram(rows: NDArray[Any]) -> tuple[Wide, Wide]:
     """``rows @ rows.T`` [..., K, K] and the rows' sums [..., K], both of the same rounded rows [..., K, P]."""
     whole, units = sliced(rows, -1, kept_bits(rows.shape[-1]))

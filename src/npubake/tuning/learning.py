@@ -1,10 +1,9 @@
 """Room ``tuning``: MOD, Minimise Output Difference, layer by layer. Samples of one layer in, its codes and scales out.
 
-The float layer is the teacher: what it gives for float inputs, clipped as its fused activation clips it. The quantised
-layer reads what the quantised layers before it make. Its scales, zero point, rounding and bias are moved by Adam down
-the gradient of the mean squared difference (``quantiser_gradients``). Two steps: scales first (rounding to nearest
-meanwhile), then, once the caller has put them on the grid of exact rounding, rounding. What was learned is judged in
-integers on positions that the learning did not see, and kept only where it is better.
+Scales, zero point, rounding and bias of the quantised layer are moved by Adam down the gradient of the mean squared
+difference of its outputs to the float layer's (``layer_problem``, ``quantiser_gradients``). Two steps: scales first
+(rounding to nearest meanwhile), then, once the caller has put them on the grid of exact rounding, rounding. What was
+learned is judged in integers on positions that the learning did not see, and kept only where it is better.
 
 Products are exact (``exact_products``) and batches follow one fixed order: the result repeats for any thread count.
 """
@@ -19,8 +18,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.tuning.exact_products import product
+from npubake.tuning.exact_products import integer_product, product
 from npubake.tuning.hessian import Codes, Grid
+from npubake.tuning.layer_problem import Chosen, InputQuantiser, LayerProblem, judged, settled_bias
 from npubake.tuning.quantiser_gradients import (
     adam,
     fake_quantised,
@@ -31,9 +31,7 @@ from npubake.tuning.quantiser_gradients import (
 )
 
 Wide = NDArray[np.float64]
-Chosen = slice | NDArray[np.intp]
 Learned = Literal["activation_scale", "zero_point", "weight_scale", "rounding"]
-_REPEATS = 8  # the bias of a clipped output has no closed form: so many corrections of its mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,7 @@ class LearningSettings:
     against an output error that is about 1 a weight; start: share of the steps without it.
     """
 
-    epochs: int = 100
+    epochs: int = 50
     batch: int = 256
     learning_rate: float = 0.1
     schedule: Literal["constant", "cosine"] = "cosine"
@@ -73,47 +71,6 @@ class LearningSettings:
             return self.beta[0], 0.0
         share = (step - begun) / max(steps - begun, 1)
         return self.beta[1] + (self.beta[0] - self.beta[1]) * (0.5 + 0.5 * cos(pi * share)), self.press
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputQuantiser:
-    """The quantiser in front of the layer: real = scale * (q - zero_point), low <= q <= high."""
-
-    scale: float
-    zero_point: float
-    low: int
-    high: int
-
-    def __call__(self, values: NDArray[np.floating]) -> Wide:
-        return fake_quantised(values, self.scale, self.low - self.zero_point, self.high - self.zero_point)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LayerProblem:
-    """One layer at chosen positions (``matrix_form.columns_at``); all arrays begin with the conv groups.
-
-    weights [groups, rows, columns], bias [groups, rows]: the float layer's. inputs [groups, columns, positions]: what
-    arrives at the quantised layer's input quantiser; outputs [groups, rows, positions]: what the float layer gives,
-    bias included, before its activation; clip: that activation's limits. importance [groups, rows]: weight of each
-    output channel in the loss (None for plain mean squared error; the diagonal of the Fisher information is another
-    choice). seen: positions that are learned from; the rest judge.
-    """
-
-    weights: Wide
-    bias: Wide
-    inputs: NDArray[np.float32]
-    outputs: NDArray[np.float32]
-    quantiser: InputQuantiser
-    seen: int
-    clip: tuple[float, float] = (-np.inf, np.inf)
-    importance: Wide | None = None
-
-    def errors(self, made: Wide, bias: Wide, chosen: Chosen) -> Wide:
-        """Student less teacher behind the activation, [groups, rows, positions]; made: products without bias."""
-        return np.clip(made + bias[:, :, None], *self.clip) - np.clip(self.outputs[:, :, chosen], *self.clip)
-
-    def weigh(self, rows: Wide) -> Wide:
-        return rows if self.importance is None else rows * self.importance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -179,29 +136,6 @@ def learn_scales(
     )
 
 
-def judged(problem: LayerProblem, weights: Wide) -> tuple[float, Wide]:
-    """Loss of real ``weights`` on the unseen positions (the seen ones where there are none), and the bias that goes
-    with them, which is made from the seen ones.
-    """
-    made = product(weights, problem.quantiser(problem.inputs))
-    seen, unseen = slice(0, problem.seen), slice(problem.seen if problem.seen < made.shape[2] else 0, None)
-    bias = settled_bias(problem, made[:, :, seen], seen)
-    errors = problem.errors(made[:, :, unseen], bias, unseen)
-    return float(problem.weigh((errors**2).mean(axis=2)).sum()), bias
-
-
-def settled_bias(problem: LayerProblem, made: Wide, chosen: Chosen) -> Wide:
-    """The bias with which the mean error is about zero: exact without clipping, a few Newton steps with it."""
-    bias = problem.bias.copy()
-    low, high = problem.clip
-    for _ in range(_REPEATS if np.isfinite(problem.clip).any() else 1):
-        out = made + bias[:, :, None]
-        free = ((out > low) & (out < high)).mean(axis=2)
-        mean = problem.errors(made, bias, chosen).mean(axis=2)
-        bias -= np.where(free > 0, mean / np.maximum(free, 0.1), 0.0)
-    return bias
-
-
 def _batches(seen: int, settings: LearningSettings) -> Iterator[NDArray[np.intp]]:
     """Every epoch takes every seen position once; the order is numpy's Philox stream 0, so it is always the same."""
     random = np.random.Generator(np.random.Philox(0))
@@ -222,8 +156,8 @@ class RoundingState:
         self.base = np.clip(np.floor(ratio), grid.low, grid.high - 1)
         self.variables = unrounded(ratio - self.base)
         seen = slice(0, problem.seen)
-        self.inputs = problem.quantiser(problem.inputs[:, :, seen])
-        made = product(grid.values(start), self.inputs)
+        self.inputs = problem.quantiser.codes(problem.inputs[:, :, seen])
+        made = self._product(grid.values(start), self.inputs)
         self.bias = settled_bias(problem, made, seen)
         errors = (problem.errors(made, self.bias, seen) ** 2).mean(axis=2)
         self.units = np.maximum(errors, max(float(errors.mean()), 1e-30) * 1e-6)
@@ -239,7 +173,7 @@ class RoundingState:
         errors, free = self._errors(chosen)
         factor = 2 * self.base.shape[2] / (errors.shape[2] * self.units)
         upstream = errors * free * factor[:, :, None]
-        slope = product(upstream, self.inputs[:, :, chosen].swapaxes(1, 2)) * self.grid.scales
+        slope = self._product(upstream, self.inputs[:, :, chosen].swapaxes(1, 2)) * self.grid.scales
         rounding_gradient(self.variables.reshape(-1), slope.reshape(-1), beta, weight)
         return slope, upstream.sum(axis=2) * np.sqrt(self.units)
 
@@ -253,6 +187,9 @@ class RoundingState:
         """Every code decided: up where h >= 1/2."""
         return (self.base + (self._soft() >= 0.5)).astype(np.int32)
 
+    def _product(self, left: Wide, codes: NDArray[np.float32]) -> Wide:
+        return integer_product(left, codes, self.problem.quantiser.bits) * self.problem.quantiser.scale
+
     def _soft(self) -> Wide:
         soft = np.empty(self.variables.shape)
         soften(self.variables.reshape(-1), soft.reshape(-1))
@@ -261,7 +198,7 @@ class RoundingState:
     def _errors(self, chosen: Chosen) -> tuple[Wide, NDArray[np.bool_]]:
         """Errors of the soft codes, and where the student's output is not clipped."""
         weights = self.grid.scales * (self.base + self._soft() - self.grid.zero_points)
-        made = product(weights, self.inputs[:, :, chosen])
+        made = self._product(weights, self.inputs[:, :, chosen])
         out = made + self.bias[:, :, None]
         return self.problem.errors(made, self.bias, chosen), (out > self.problem.clip[0]) & (out < self.problem.clip[1])
 
