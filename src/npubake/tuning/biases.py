@@ -51,6 +51,6 @@ def corrected_bias(layer: Layer, values: NDArray[Any], mean: Wide, target: Wide 
     matrix = form.to_matrix(layer.operand.weights.astype(np.float64))
     shift = analytic(matrix, form.to_matrix(np.asarray(values, np.float64)), mean, target)
     made = bias.astype(np.float64) + shift.reshape(bias.shape)
-    scales = np.asarray(layer.parameters.scales) * layer.input_scale
+    scales = np.asarray(layer.parameters.scales) * layer.source.scale
     steps = made / np.tile(scales, bias.shape[-1] // len(scales))
     return np.where(np.abs(steps) < _BIAS_LIMIT, made, bias).astype(np.float32)

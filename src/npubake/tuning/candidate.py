@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from npubake.calibration.channels import channel_axes
 from npubake.quant.assign import Assignment, Subject, assign
 from npubake.quant.operands import WeightedOperand, weighted_operand
-from npubake.quant.parameters import QuantizationParameters, WeightParameters
+from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.request import Request, Settings
 from npubake.quant.weight_scales import bias_scales
@@ -57,14 +57,16 @@ class Start:
 class Layer:
     """One weighted integer group: its constant operand and bias in float, its form, its integer parameters.
 
-    nearest: code * scale of the weights rounded to nearest, in the initialiser's shape.
+    source, target: what it reads and makes; target None where its accumulator leaves unrounded. nearest: code * scale
+    of the weights rounded to nearest, in the initialiser's shape.
     """
 
     group: str
     operand: WeightedOperand
     form: MatrixForm
     parameters: WeightParameters
-    input_scale: float
+    source: TensorParameters
+    target: TensorParameters | None
     nearest: Array
 
 
@@ -126,13 +128,15 @@ def _layers(start: Start, parameters: QuantizationParameters, simulated: Simulat
     forms = matrix_forms(start.model, summary, [group.name for group in groups])
     layers = {}
     for group in groups:
+        unrounded = parameters.groups[group.name].accumulator_output
         operand = weighted_operand(summary, group, start.subject.facts)
         layers[group.name] = Layer(
             group=group.name,
             operand=operand,
             form=forms[group.name],
             parameters=parameters.weights[group.name],
-            input_scale=parameters.tensors[group.inputs[0]].scale,
+            source=parameters.tensors[group.inputs[0]],
+            target=None if unrounded else parameters.tensors[group.outputs[0]],
             nearest=simulated.constants[operand.initializer],
         )
     return layers
@@ -140,7 +144,7 @@ def _layers(start: Start, parameters: QuantizationParameters, simulated: Simulat
 
 def on_bias_grid(layer: Layer, bias: Array) -> Array:
     """``bias`` as int32 codes give it back: rint(b / (si * sw)) * float32(si * sw)."""
-    scales = bias_scales(bias.shape[-1], np.array(layer.parameters.scales), layer.input_scale)
+    scales = bias_scales(bias.shape[-1], np.array(layer.parameters.scales), layer.source.scale)
     codes = np.rint(bias.astype(np.float64) / scales)
     return np.asarray(codes.astype(np.float32) * scales.astype(np.float32), np.float32)
 

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from npubake.calibration.inference import open_session
+from npubake.quant.weight_formats import CODE_LIMITS
+from npubake.quant.weights import code_parts, weight_steps
 from npubake.tuning.biases import correctable, corrected_bias
 from npubake.tuning.candidate import Candidate, Layer, on_bias_grid
 from npubake.tuning.execution import Stream, exposing
@@ -50,26 +52,28 @@ def round_from_float(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding
     """Constants of the layers, each from what it reads in the float model; layers are independent of each other."""
     layers = [layer for layer in candidate.layers.values() if how.touches(layer)]
     layers.sort(key=lambda layer: -layer.form.groups * layer.form.columns**2)
+    moments = float_moments(candidate, feeds, how)
     with ThreadPoolExecutor(max_workers=how.threads) as pool:
-        moments = _float_moments(candidate, layers, feeds, how, pool)
         made = pool.map(lambda layer: _rounded(candidate, layer, moments[layer.group], how), layers)
         return {name: value for constants in made for name, value in constants.items()}
 
 
-def _float_moments(
-    candidate: Candidate, layers: Sequence[Layer], feeds: Sequence[Feeds], how: Rounding, pool: ThreadPoolExecutor
-) -> dict[str, Moments]:
-    """Moments of what every layer reads in the float model; one example's tensors are held at a time."""
+def float_moments(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Moments]:
+    """Moments of what each layer that ``how`` touches reads in the float model, by group; one example's tensors are
+    held at a time.
+    """
+    layers = [layer for layer in candidate.layers.values() if how.touches(layer)]
     made = {layer.group: Moments.empty(layer.form) for layer in layers}
     computed = list(dict.fromkeys(layer.form.tensor for layer in layers if layer.form.tensor not in feeds[0]))
     session = open_session(exposing(candidate.start.model, computed), "float model", how.threads)
-    for index, example in enumerate(feeds):
-        values = {**example, **dict(zip(computed, session.run(computed, dict(example)), strict=True))}
+    with ThreadPoolExecutor(max_workers=how.threads) as pool:
+        for index, example in enumerate(feeds):
+            values = {**example, **dict(zip(computed, session.run(computed, dict(example)), strict=True))}
 
-        def add(layer: Layer, index: int = index, values: Feeds = values) -> None:
-            accumulate(made[layer.group], layer.form, values[layer.form.tensor], index, how.positions)
+            def add(layer: Layer, index: int = index, values: Feeds = values) -> None:
+                accumulate(made[layer.group], layer.form, values[layer.form.tensor], index, how.positions)
 
-        list(pool.map(add, layers))
+            list(pool.map(add, layers))
     return made
 
 
@@ -183,6 +187,12 @@ def by_hessian(layer: Layer, moments: Moments, settings: HessianSettings) -> Arr
 
 
 def grid_of(layer: Layer) -> Grid:
-    """The grid of the layer's weights: one scale a row."""
-    scales = layer.form.by_row(np.asarray(layer.parameters.scales, np.float64))[:, :, None]
-    return Grid(scales=scales, low=-127, high=127)
+    """The grid of the layer's weights: [groups, rows, 1] where the input channels of a row share a step."""
+    entry, shape = layer.parameters, layer.operand.weights.shape
+    low, high = CODE_LIMITS[entry.dtype]
+    scales = layer.form.to_matrix(np.broadcast_to(weight_steps(entry, shape), shape))
+    zeros = code_parts(np.zeros(shape, np.int8), entry)[1]
+    if zeros is None:
+        return Grid(scales=scales if entry.group_size else scales[:, :, :1], low=-high, high=high)
+    zero_points = layer.form.to_matrix(np.broadcast_to(zeros, shape)).astype(np.float64)
+    return Grid(scales=scales, low=low, high=high, zero_points=zero_points)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from npubake.calibration.inference import open_session
+from npubake.graph.editing import attribute
 from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.summary import GraphSummary
 from npubake.quant.parameters import TensorParameters, limits
@@ -191,14 +192,25 @@ class _Opening:
 
 
 def _dequantized(node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto]) -> Array:
-    """code * scale in float32 along the node's axis, as DequantizeLinear computes it."""
-    codes, scale = (numpy_helper.to_array(stored[name]) for name in node.input[:2])
-    if scale.ndim:
-        axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 1)
-        shape = [1] * codes.ndim
-        shape[axis] = -1
-        scale = scale.reshape(shape)
-    return np.asarray(codes.astype(np.float32) * scale, np.float32)
+    """(code - zero point) * scale in float32, along the node's axis or in its blocks, as DequantizeLinear has it."""
+    codes, scale, *zeros = (numpy_helper.to_array(stored[name]) for name in node.input if name)
+    wide = codes.astype(np.int32)
+    axis, size = attribute(node, "axis", 1), attribute(node, "block_size", 0)
+    if zeros:
+        wide = wide - _along(zeros[0].astype(np.int32), axis, size, codes.shape)
+    return np.asarray(wide.astype(np.float32) * _along(scale, axis, size, codes.shape), np.float32)
+
+
+def _along(values: NDArray[Any], axis: int, size: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Scales or zero points of a DequantizeLinear, to broadcast over codes of ``shape``: one, one along ``axis``, or
+    one for each block of ``size`` elements along it.
+    """
+    if size:
+        return np.repeat(values, size, axis=axis).take(range(shape[axis]), axis=axis)
+    target = [1] * len(shape)
+    if values.ndim:
+        target[axis] = -1
+    return values.reshape(target)
 
 
 def _with_constants(simulated: SimulatedModel, constants: Mapping[str, Array], views: list[str]) -> onnx.ModelProto:

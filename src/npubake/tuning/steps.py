@@ -19,7 +19,8 @@ from npubake.tuning.hessian import HessianSettings
 from npubake.tuning.judging import Judge
 from npubake.tuning.lifting import choose_lifts, residual_streams
 from npubake.tuning.moments import POSITIONS
-from npubake.tuning.rounding import Rounding, round_from_float, round_in_execution
+from npubake.tuning.rounding import Rounding, float_moments, round_from_float, round_in_execution
+from npubake.tuning.searching import SEARCHED, nearest_everywhere, with_searched_scales
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.splitting import LEAST_SAMPLES, Split, split_samples
 from npubake.tuning.trials import Bench, Standing
@@ -51,7 +52,7 @@ def tune(
     judge = Judge.of(first.model, first.subject.summary, samples, wanted, threads)
     bench = Bench(judge=judge, threads=threads, judging=judge.able)
     run = _Run(bench=bench, samples=samples, parts=parts, settings=settings)
-    stages = [run.start, run.lift, run.round] if settings.level != "none" and bench.judging else [run.start, run.round]
+    stages = [run.start, run.lift, run.search, run.round] if run.free else [run.start, run.search, run.round]
     for done, step in enumerate(stages):
         progress(done, len(stages))
         step(starts)
@@ -103,11 +104,23 @@ class _Run:
         if not chosen:
             self.bench.skip("int16", before.start.name, "no activation in 16 bits gains on the unseen slice")
             return
-        proposal = candidate(before.start, [entry.group for entry in chosen])
-        if before.constants:
-            proposal = replace(proposal, constants=corrected_from_statistics(proposal, _corrected(before)))
+        proposal = self._biased_like(before, candidate(before.start, [entry.group for entry in chosen]))
         settings = {"tensors": [name for entry in chosen for name in entry.tensors]}
         self._best = self.bench.compare(self.best, self.bench.stand(proposal), "int16", settings)
+
+    def search(self, _starts: Sequence[Start]) -> None:
+        """Weight scales by the error of the layer's output, where that is asked for."""
+        choice, base = self.settings.choices["search_weight_scale"], self.best.candidate
+        groups = choice.among(base.layers, free=False)
+        if not groups:
+            return
+        plain = replace(base, constants={})
+        moments = float_moments(plain, self._feeds(plain), self._how(groups, {}))
+        proposal = with_searched_scales(plain, moments, choice.settings.get("candidates", SEARCHED))
+        proposal = self._biased_like(base, proposal)
+        self._best = self.bench.compare(
+            self.best, self.bench.stand(proposal), "search_weight_scale", dict(choice.settings)
+        )
 
     def round(self, _starts: Sequence[Start]) -> None:
         """Weights by their Hessian and biases that follow, from float activations and in order of execution."""
@@ -136,41 +149,44 @@ class _Run:
         proposal = self.bench.stand(replace(plain.candidate, constants=constants))
         return self.bench.compare(plain, proposal, "bias_correction", {"how": "analytic"})
 
+    def _biased_like(self, before: Candidate, proposal: Candidate) -> Candidate:
+        """``proposal`` with the biases of the layers corrected that are in ``before``."""
+        groups = frozenset(
+            name
+            for name, layer in before.layers.items()
+            if correctable(layer) and layer.operand.bias_name in before.constants
+        )
+        biases = corrected_from_statistics(proposal, groups)
+        return replace(proposal, constants={**proposal.constants, **biases})
+
     def _empirical(self) -> bool:
         choice = self.settings.choices["bias_correction"]
         return bool(choice.asked) and choice.settings.get("how") == "empirical"
 
     def _rounded(self, step: str, way: str, groups: frozenset[str], settings: Mapping[str, Any]) -> None:
-        base = replace(self.best.candidate, constants={})
+        base = nearest_everywhere(self.best.candidate)
         free = step == "hessian" or self.free
         corrected = self.settings.choices["bias_correction"].among(base.layers, free=free)
-        how = Rounding(
+        how = replace(self._how(groups, settings), corrected=corrected)
+        feeds = self._feeds(base)
+        made = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
+        proposal = self.bench.stand(replace(base, constants={**base.constants, **made}))
+        self._best = self.bench.compare(self.best, proposal, step, {**settings, "activations": way})
+
+    def _how(self, groups: frozenset[str], settings: Mapping[str, Any]) -> Rounding:
+        hessian = {name: settings[name] for name in ("block_size", "damping", "act_order") if name in settings}
+        return Rounding(
             rounded=groups,
-            corrected=corrected,
-            hessian=HessianSettings(
-                **{name: settings[name] for name in ("block_size", "damping", "act_order") if name in settings}
-            ),
+            corrected=frozenset(),
+            hessian=HessianSettings(**hessian),
             positions=settings.get("positions", POSITIONS),
             threads=self.bench.threads,
         )
-        feeds = self._feeds(base)
-        made = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
-        proposal = self.bench.stand(replace(base, constants=made))
-        self._best = self.bench.compare(self.best, proposal, step, {**settings, "activations": way})
 
     def _feeds(self, base: Candidate) -> list[Feeds]:
         held = 2 * peak_bytes(base.start.subject.summary)
         most = max(_LEARNING_BYTES // max(held, 1), _LEAST_LEARNT)
         return [self.samples.read(index) for index in self.parts.learn[:most]]
-
-
-def _corrected(before: Candidate) -> frozenset[str]:
-    """Groups whose bias is not the float graph's."""
-    return frozenset(
-        name
-        for name, layer in before.layers.items()
-        if correctable(layer) and layer.operand.bias_name in before.constants
-    )
 
 
 def _record(run: _Run) -> dict[str, Any]:

@@ -1,0 +1,189 @@
+"""tuning: the order of steps, what is kept, and that what leaves is what was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from npubake.calibration.inference import open_session
+from npubake.calibration.samples import SampleSet
+from npubake.quant.qdq import calibrated_model
+from npubake.quant.weights import weight_steps
+from npubake.stages.calibrate import model_facts
+from npubake.tuning.candidate import Start, candidate
+from npubake.tuning.settings import TuneSettings
+from npubake.tuning.simulation import Simulator
+from npubake.tuning.steps import Tuned, tune
+from tests.tuning.networks import Prepared, pictures, prepare, write_samples
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepare(tmp_path_factory.mktemp("steps"), count=16)
+
+
+def tuned(prepared: Prepared, params: Mapping[str, Any], start: Start | None = None, threads: int = 1) -> Tuned:
+    begin = start or prepared.start()
+    groups = [group.name for group in prepared.summary.groups]
+    settings = TuneSettings.from_params(params, groups, begin.request.overrides, begin.matched)
+    with SampleSet.open(prepared.folder / "samples.npz") as samples:
+        return tune([begin], samples, settings, threads)
+
+
+def steps_of(made: Tuned) -> list[str]:
+    return [trial["step"] for trial in made.record["trials"]]
+
+
+EVERYTHING: dict[str, Any] = {
+    "tuning": {"level": "best", "judge": True},
+    "search_weight_scale": {"candidates": 4},
+    "hessian": {"damping": 0.02},
+    "bias_correction": "analytic",
+}
+
+
+@pytest.mark.parametrize("judge", [True, False])
+def test_codes_and_values_are_the_same_thing(prepared: Prepared, judge: bool) -> None:
+    """rint(W / step) of the float model gives codes whose values are W: nothing behind tune rounds differently."""
+    made = tuned(prepared, {**EVERYTHING, "tuning": {"level": "best", "judge": judge}}).candidate
+    real = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.float_model().graph.initializer}
+    assert judge or {layer.operand.initializer for layer in made.layers.values()} <= set(made.constants)
+    for name in made.layers:
+        entry = made.parameters.weights[name]
+        weights = real[entry.initializer]
+        steps = weight_steps(entry, weights.shape)
+        codes = np.rint(weights / steps)
+        assert np.abs(codes).max() <= 127
+        if entry.initializer in made.constants:
+            np.testing.assert_array_equal((codes * steps).astype(np.float32), weights)
+
+
+def test_what_leaves_is_what_was_judged(prepared: Prepared) -> None:
+    made = tuned(prepared, EVERYTHING).candidate
+    real = made.float_model()
+    summary = made.start.subject.summary
+    session = open_session(calibrated_model(real, summary, model_facts(real), made.parameters).model, "calibrated", 1)
+    simulator = Simulator(made.simulated, ["y"], 1, made.simulated_constants())
+    for picture in pictures(4, seed=8):
+        answer = simulator.run({"x": picture}, made.forms())["y"]
+        np.testing.assert_allclose(session.run(None, {"x": picture})[0], answer, rtol=0, atol=2e-6)
+
+
+def test_only_gains_are_kept_and_the_last_score_is_the_best(prepared: Prepared) -> None:
+    record = tuned(prepared, EVERYTHING).record
+    assert record["judged_on"]
+    for trial in record["trials"]:
+        if trial["after"] is not None:
+            gain = np.mean(list(trial["after"].values())) - np.mean(list(trial["before"].values()))
+            assert trial["kept"] == (gain >= 0.1)
+    kept = [trial for trial in record["trials"] if trial["kept"]]
+    assert record["score"] == kept[-1]["after"]
+    assert record["kept"] == [trial["step"] for trial in kept]
+
+
+def test_tuning_brings_the_network_nearer_to_float(prepared: Prepared) -> None:
+    """On pictures that no step has seen."""
+    made = tuned(prepared, {"tuning": {"level": "best"}}).candidate
+    real = open_session(prepared.model, "float", 1)
+    errors = []
+    for one in (candidate(prepared.start()), made):
+        simulator = Simulator(one.simulated, ["y"], 1, one.simulated_constants())
+        differences = [
+            simulator.run({"x": picture}, one.forms())["y"] - real.run(["y"], {"x": picture})[0]
+            for picture in pictures(40, seed=77)
+        ]
+        errors.append(float(np.square(differences).sum()))
+    assert errors[1] < errors[0] / 2
+
+
+def test_bits_come_before_rounding(prepared: Prepared) -> None:
+    steps = steps_of(tuned(prepared, EVERYTHING))
+    assert steps.index("int16") < steps.index("search_weight_scale") < steps.index("hessian")
+
+
+def test_max_int16_is_kept(prepared: Prepared) -> None:
+    for most in (0, 1, 3):
+        made = tuned(prepared, {"tuning": {"level": "best", "max_int16": most}}).candidate
+        wide = [
+            name
+            for name, entry in made.parameters.tensors.items()
+            if entry.dtype == "int16" and name not in made.parameters.inner
+        ]
+        assert len(wide) <= most
+
+
+def test_a_person_s_bits_stay(prepared: Prepared) -> None:
+    names = [group.name for group in prepared.summary.groups]
+    overrides = [{"match": {"names": names}, "set": {"output": "int8"}}]
+    made = tuned(prepared, {"tuning": {"level": "best"}}, prepared.start(layer_overrides=overrides))
+    assert made.record["lifted"] == []
+
+
+def test_level_none_with_nothing_asked_is_rounding_to_nearest(prepared: Prepared) -> None:
+    made = tuned(prepared, {"tuning": {"level": "none"}})
+    assert made.record["trials"] == []
+    assert dict(made.candidate.constants) == {}
+
+
+def test_unjudged_steps_are_taken_only_where_asked(prepared: Prepared) -> None:
+    plain = tuned(prepared, {"tuning": {"judge": False}})
+    assert plain.record["trials"] == []
+    assert plain.record["unjudged"] == "judge: false"
+    asked = tuned(prepared, {"tuning": {"judge": False}, "bias_correction": "empirical", "hessian": {}})
+    assert [(trial["step"], trial["kept"]) for trial in asked.record["trials"]] == [
+        ("hessian", True),
+        ("bias_correction", True),
+    ]
+
+
+def test_too_few_examples_are_said(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, count=3)
+    record = tuned(prepared, {}).record
+    assert record["trials"] == []
+    assert "fewer than 4" in record["unjudged"]
+
+
+def test_forbidden_steps_are_not_tried(prepared: Prepared) -> None:
+    params = {"tuning": {"level": "best", "max_int16": 0}, "hessian": False, "bias_correction": "none"}
+    assert "hessian" not in steps_of(tuned(prepared, params))
+
+
+def test_a_layer_may_stand_aside(prepared: Prepared) -> None:
+    conv = next(group.name for group in prepared.summary.groups if group.kind == "conv")
+    overrides = [{"match": {"names": [conv]}, "set": {"hessian": False, "bias_correction": "none"}}]
+    start = prepared.start(layer_overrides=overrides)
+    params = {"tuning": {"level": "none", "judge": False}, "hessian": {}, "bias_correction": "analytic"}
+    made = tuned(prepared, params, start).candidate
+    aside = made.layers[conv].operand
+    assert not {aside.initializer, aside.bias_name} & set(made.constants)
+    assert (
+        len({layer.operand.initializer for layer in made.layers.values()} & set(made.constants)) == len(made.layers) - 1
+    )
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_the_same_for_any_thread_count(prepared: Prepared, threads: int) -> None:
+    one, many = (tuned(prepared, EVERYTHING, threads=count) for count in (1, threads))
+    assert one.record == many.record
+    assert one.candidate.parameters == many.candidate.parameters
+    assert set(one.candidate.constants) == set(many.candidate.constants)
+    for name, value in one.candidate.constants.items():
+        np.testing.assert_array_equal(value, many.candidate.constants[name])
+
+
+def test_the_better_of_two_float_graphs_is_taken(prepared: Prepared, tmp_path: Path) -> None:
+    other = prepare(tmp_path, count=16, seed=3)
+    write_samples(prepared.folder / "samples.npz", pictures(16))
+    begin, wrong = prepared.start(), replace(other.start(), name="transformed")
+    settings = TuneSettings.from_params({}, [group.name for group in prepared.summary.groups], (), ())
+    with SampleSet.open(prepared.folder / "samples.npz") as samples:
+        made = tune([begin, wrong], samples, settings, 1)
+    assert made.record["start"] == "optimised"
+    trial = next(trial for trial in made.record["trials"] if trial["step"] == "equivalent_transformation")
+    assert not trial["kept"]
