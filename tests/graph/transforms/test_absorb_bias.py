@@ -97,6 +97,15 @@ def test_excluded_and_unknown_tensors_stay() -> None:
     assert (made.absorbed, made.declined[0].why) == ((), "Conv_y: excluded")
 
 
+@pytest.mark.parametrize(("high", "absorbed"), [(20.5, 0), (19.5, 1)])
+def test_less_than_a_tenth_of_the_range_is_left_where_it_is(high: float, absorbed: int) -> None:
+    """Two units of 20.5 are less than a tenth, of 19.5 more."""
+    model = build(IMAGE, "t = Conv(x, w1, b1) r = Relu(t) y = Conv(r, w2, b2)", **CONSTANTS)
+    mean = np.full(4, 8.0)
+    entry = ChannelRange(axis=1, low=floats(2, 2, 2, 2), high=np.full(4, high), mean=mean, square=mean * mean + 1.0)
+    assert len(absorb_bias(model, {"r": entry}).absorbed) == absorbed
+
+
 def test_a_tensor_whose_largest_channel_keeps_its_size_stays() -> None:
     constants = {
         **CONSTANTS,

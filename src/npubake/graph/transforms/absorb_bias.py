@@ -6,7 +6,7 @@ channel's mean less three standard deviations, as there, and never above what wa
 that was never seen is cut at c from below.
 
 Declined: readers with padding (the zeros around stay zeros, they would have to become -c), readers that are no Conv or
-Gemm, tensors whose largest channel would not shrink.
+Gemm, tensors whose range would shrink by less than a tenth.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from npubake.graph.weighted import has_constant_weights, output_channels
 
 Values = NDArray[np.float64]
 _DEVIATIONS = 3.0
+_LEAST_GAIN = 0.1  # of the tensor's range: for less, a rounded bias and a cut at c are no fair price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ def _part(entry: ChannelRange | None, channels: int) -> Values | None:
     deviation = np.sqrt(np.maximum(entry.square - entry.mean * entry.mean, 0.0))
     part = np.maximum(np.minimum(entry.low.astype(np.float64), entry.mean - _DEVIATIONS * deviation), 0.0)
     high = entry.high.astype(np.float64)
-    return part if high.size and (high - part).max() < high.max() else None
+    return part if high.size and (high - part).max() <= (1.0 - _LEAST_GAIN) * high.max() else None
 
 
 def _unable(
