@@ -20,6 +20,7 @@ from npubake.tuning import settings
 from npubake.tuning.hessian import HessianSettings
 from npubake.tuning.learning import LearningSettings
 from npubake.tuning.moments import POSITIONS
+from npubake.tuning.searching import SEARCHED
 from npubake.verify import gates
 
 
@@ -52,6 +53,7 @@ def test_steps_of_tuning_have_the_same_names_and_defaults() -> None:
     assert set(get_args(quant_config.Level)) == set(settings.MAX_INT16) == set(get_args(settings.Level))
     assert quant_config.Tuning().held_out == settings.HELD_OUT
     assert quant_config.Hessian().positions == POSITIONS
+    assert quant_config.ScaleSearch().candidates == SEARCHED
     plain, known = quant_config.Hessian(), HessianSettings()
     assert (plain.block_size, plain.damping, plain.act_order) == (known.block_size, known.damping, known.act_order)
     learnt, learning = quant_config.Mod(), LearningSettings()
