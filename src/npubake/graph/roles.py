@@ -22,12 +22,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 
 Role = Literal["first_layer", "last_layer", "head", "query", "key", "value", "attention_output", "ffn"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-_WEIGHTED = ("conv", "conv_transpose", "linear")
 _ELEMENTWISE = ("table", "multiply", "divide", "add", "movement")
 _CURVED = ("table", "softmax")
 _ATTENTION: frozenset[Role] = frozenset(("query", "key", "value", "attention_output"))
@@ -70,25 +69,25 @@ class _Net:
 def _edges(net: _Net, found: dict[str, set[Role]]) -> None:
     """first_layer, last_layer and head."""
     groups, serves = net.summary.groups, _served(net)
-    weighted = [group for group in groups if group.kind in _WEIGHTED]
+    weighted = [group for group in groups if group.kind in WEIGHTED_KINDS]
     lasts = {group.name for group in weighted if serves[group.name] == {group.name}}
     after_weighted: set[str] = set()
     after_shared: set[str] = set()
     for group in groups:
         behind = not after_weighted.isdisjoint(group.inputs)
         branched = not after_shared.isdisjoint(group.inputs)
-        if group.kind in _WEIGHTED:
+        if group.kind in WEIGHTED_KINDS:
             found[group.name] |= {"first_layer"} if not behind else set()
             found[group.name] |= {"last_layer"} if group.name in lasts else set()
             found[group.name] |= {"head"} if branched and len(serves[group.name]) == 1 else set()
             branched = branched or len(serves[group.name]) > 1
-        after_weighted.update(group.outputs if behind or group.kind in _WEIGHTED else ())
+        after_weighted.update(group.outputs if behind or group.kind in WEIGHTED_KINDS else ())
         after_shared.update(group.outputs if branched else ())
     to_output = set(net.summary.outputs)
     for group in reversed(groups):
         if to_output.isdisjoint(group.outputs):
             continue
-        if group.kind in _WEIGHTED:
+        if group.kind in WEIGHTED_KINDS:
             found[group.name].add("head")
         else:
             to_output.update(group.inputs)
@@ -100,7 +99,7 @@ def _served(net: _Net) -> dict[str, frozenset[str]]:
     serves: dict[str, frozenset[str]] = {}
     for group in reversed(net.summary.groups):
         ahead = frozenset().union(*(reached.get(tensor, frozenset()) for tensor in group.outputs))
-        if group.kind in _WEIGHTED:
+        if group.kind in WEIGHTED_KINDS:
             ahead = serves[group.name] = ahead or frozenset((group.name,))
         for tensor in group.inputs:
             reached[tensor] = frozenset(sorted(reached.get(tensor, frozenset()) | ahead)[:2])
@@ -121,7 +120,7 @@ def _attend(net: _Net, softmax: FusionGroup, found: dict[str, set[Role]]) -> boo
     for role, tensor in parts:
         for name in _projections(net, tensor):
             found[name].add(role)
-    for group in _readers_ahead(net, result.outputs, _WEIGHTED, ("movement", "concat", "multiply")):
+    for group in _readers_ahead(net, result.outputs, WEIGHTED_KINDS, ("movement", "concat", "multiply")):
         found[group.name].add("attention_output")
     return True
 
@@ -136,7 +135,7 @@ def _makers_behind(net: _Net, tensors: Iterable[str], kinds: tuple[str, ...]) ->
             continue
         if group.kind in kinds:
             met[group.name] = group
-        elif group.kind not in _WEIGHTED:
+        elif group.kind not in WEIGHTED_KINDS:
             fresh = [tensor for tensor in group.inputs if tensor not in seen]
             seen.update(fresh)
             waiting += fresh
@@ -185,7 +184,7 @@ def _projections(net: _Net, tensor: str) -> frozenset[str]:
             known.setdefault(current, frozenset())
             pending.pop()
             continue
-        if group.kind in _WEIGHTED:
+        if group.kind in WEIGHTED_KINDS:
             known[current] = frozenset((group.name,))
             pending.pop()
             continue

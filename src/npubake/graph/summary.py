@@ -31,6 +31,7 @@ GroupKind = Literal[
     "layer_norm",
     "float",  # everything else: stays in float, listed
 ]
+WEIGHTED_KINDS: tuple[GroupKind, ...] = ("conv", "conv_transpose", "linear")  # they have a constant operand
 Relation = Literal["same", "scaled", "split", "gone"]
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 from npubake.quant.lanes import Decision
-from npubake.quant.operands import WEIGHTED_KINDS
 from npubake.quant.sharing import SharingClasses
 
 
