@@ -43,8 +43,6 @@ from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
 from npubake.quant.asked_in_vain import granularity_faults, learnt_layer_faults, setting_faults
 from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
-from npubake.quant.loading import PLACE as SCALES
-from npubake.quant.loading import read_scales
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
 
 _SHOWN = 10
@@ -230,6 +228,8 @@ def _scale_faults(job: Job, summary: GraphSummary) -> Sequence[Fault]:
     path = job.optional("scales")
     if path is None:
         return ()
+    from npubake.quant.loading import PLACE, read_scales  # it loads numpy, which nothing else here needs
+
     try:
         known = read_scales(path, "calibrate").tensors
     except RecipeError as error:
@@ -237,7 +237,7 @@ def _scale_faults(job: Job, summary: GraphSummary) -> Sequence[Fault]:
     if known.keys() & summary.tensors.keys():
         return ()
     hint = f"it holds {', '.join(sorted(known)[:3])}, ...: load the parameters of a build of this model"
-    return [Fault(what="the loaded scales name no tensor of this model", path=SCALES, hint=hint)]
+    return [Fault(what="the loaded scales name no tensor of this model", path=PLACE, hint=hint)]
 
 
 def _listing(job: Job, port: str) -> dict[str, Any] | None:
