@@ -1,10 +1,10 @@
-"""Processor seconds that each stage needs for graphs of 1,000 to 16,000 nodes: does time grow with the nodes, or faster?
+"""Processor seconds that each stage needs for graphs of 1,000 to 16,000 nodes: linear, or worse?
 
-``python benchmarks/large_graphs.py [--nodes 1000,2000,...] [--shape chain|wide|shared]`` prints a table; the last
-column divides the growth of time by the growth of the graph between the last two rows: 1 is linear, 2 quadratic.
+``python benchmarks/large_graphs.py [--nodes 1000,2000,...] [--shape chain|wide|shared]`` prints a table; its last row
+is the power of the node count with which time grew between the two rows above it: 1 is linear, 2 quadratic.
 
-chain: blocks of a small Conv, Sigmoid, Add of the input (which thousands read then); shared: all blocks read the same weights; wide: 100 branches from one
-tensor, concatenated.
+chain: blocks of a small Conv, Sigmoid and Add of the input, which thousands read then; shared: all blocks read the same
+weights; wide: 100 branches from one tensor, concatenated.
 """
 
 from __future__ import annotations

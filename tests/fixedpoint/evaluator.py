@@ -381,6 +381,20 @@ def mp_function(node: onnx.NodeProto, o: list[Any]) -> Any:
         "Sinh": lambda: f.sinh(x),
         "Cosh": lambda: f.cosh(x),
         "Asinh": lambda: f.asinh(x),
+        "Celu": lambda: max(x, f.mpf(0)) + min(f.mpf(0), get("alpha", 1.0) * f.expm1(x / get("alpha", 1.0))),
+        "Selu": lambda: (
+            get("gamma", 1.05070102214813232421875)
+            * (x if x > 0 else get("alpha", 1.67326319217681884765625) * f.expm1(x))
+        ),
+        "PRelu": lambda: x * o[1] if x < 0 else x,
+        "ThresholdedRelu": lambda: x if x > get("alpha", 1.0) else f.mpf(0),
+        "Shrink": lambda: (
+            x + get("bias", 0.0) if x < -get("lambd", 0.5) else x - get("bias", 0.0) if x > get("lambd", 0.5) else 0 * x
+        ),
+        "Ceil": lambda: f.ceil(x),
+        "Floor": lambda: f.floor(x),
+        "Round": lambda: f.nint(x),
+        "Sign": lambda: f.sign(x),
         "Acosh": lambda: f.acosh(x) if x >= 1 else f.nan,
         "Atanh": lambda: f.atanh(x) if abs(x) < 1 else f.mpf("inf") * x if abs(x) == 1 else f.nan,
     }
@@ -403,7 +417,7 @@ def table(e: Evaluator, group: Json) -> None:
                 ]
                 known[node.output[0]] = mp_function(node, operands)
             results.append(rounded(known[target], out))
-    e.put(target, np.array(results, object)[places].reshape(x.shape))
+    e.put(target, np.array(results, object)[places.ravel()].reshape(x.shape))
 
 
 def rounded(value: Any, out: tuple[Fraction, int, int]) -> int:
@@ -446,6 +460,10 @@ def movement(e: Evaluator, group: Json) -> None:
             for name in node.input:
                 if name in e.constants:
                     inputs[name] = np.clip(np.rint(e.constants[name].astype(np.float64) / float(scale)), low, high)
+        if node.op_type == "GlobalMaxPool":  # onnx's evaluator drops a dimension of three
+            data = inputs[node.input[0]]
+            known[node.output[0]] = data.max(axis=tuple(range(2, data.ndim)), keepdims=True)
+            continue
         known.update(zip([name for name in node.output if name], reference(node, inputs), strict=True))
     for name in group["outputs"]:
         e.put(name, known[name])

@@ -220,6 +220,19 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "casts like another tensor": lambda: build(
         "float[2,5] x => float[2,5] y", "c = CastLike(k, x) r = CastLike(x, c) y = Mul(r, c)", k=integers(3)
     ),
+    "maxima, rounded up": lambda: build(
+        "float[1,2,6,7] x => float[1,2,3,3] y", "y = MaxPool<kernel_shape=[3,3],strides=[2,3],ceil_mode=1>(x)"
+    ),
+    "averages that leave padding out": lambda: build(
+        "float[1,2,6,5] x => float[1,2,6,5] y", "y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)"
+    ),
+    "averages, rounded up": lambda: build(
+        "float[1,2,6,6] x => float[1,2,3,3] y", "y = AveragePool<kernel_shape=[3,3],strides=[2,2],ceil_mode=1>(x)"
+    ),
+    "averages of padding, rounded up": lambda: build(
+        "float[1,2,6,6] x => float[1,2,4,4] y",
+        "y = AveragePool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1],ceil_mode=1,count_include_pad=1>(x)"
+    ),
     "conv and batch norm": _conv_bn,
     "transposed conv and batch norm": _conv_transpose_bn,
     "gemm and batch norm": _gemm_bn(0),
@@ -279,6 +292,7 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
         "gemm, computed bias",
     ),
     "drop_empty_parts": ("empty parts",),
+    "count_padding": ("averages that leave padding out", "averages, rounded up", "maxima, rounded up"),
     "fold_batch_normalization": (
         "conv and batch norm",
         "transposed conv and batch norm",
@@ -305,6 +319,7 @@ DECLINED_BY: dict[str, tuple[str, ...]] = {
     "fold_pad": ("pad into max, negative values", "pad by another value"),
     "normalise_gemm": ("gemm of two inputs",),
     "drop_empty_parts": ("an output without elements",),
+    "count_padding": ("averages of padding, rounded up",),
     "fold_batch_normalization": ("batch norm of an output",),
     "fuse_gelu": ("erf alone",),
     "replace_constant_divisions": ("division by zero",),

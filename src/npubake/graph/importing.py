@@ -34,6 +34,7 @@ from npubake.graph.opset import IR_VERSION, OPSET, STANDARD_DOMAINS, opset_of
 from npubake.graph.ordering import sort_nodes
 from npubake.graph.outlining import outline
 from npubake.graph.passes.fold_constants import fold_constants
+from npubake.graph.pooling import settle_rounded_pools
 from npubake.graph.promotion import promote_half
 from npubake.graph.static_shapes import fix_input_shapes
 
@@ -77,6 +78,7 @@ def import_model(
     if faults:
         raise RecipeError(*faults)
     _sort(model)
+    settle_rounded_pools(model)
     promoted = promote_half(model)
     opset = opset_of(model)
     assert opset is not None  # the survey refuses a model without

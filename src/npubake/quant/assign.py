@@ -12,7 +12,7 @@ from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import is_integer
 from npubake.quant.loading import overlaid, require_all
 from npubake.quant.mixed_concats import KEPT_APART, MixedConcat, mixed_concats
-from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
+from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
 from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.ranges import FLOAT16_MAX, Range
@@ -161,8 +161,9 @@ def _integer_groups(precisions: Precisions) -> frozenset[str]:
 
 def _weighted(subject: Subject, precisions: Precisions, formats: Mapping[str, WeightFormat]) -> _Weighted:
     integer = _integer_groups(precisions)
+    nodes = nodes_by_name(subject.summary)
     operands = {
-        group.name: weighted_operand(subject.summary, group, subject.facts)
+        group.name: weighted_operand(subject.summary, group, subject.facts, nodes)
         for group in subject.summary.groups
         if group.kind in WEIGHTED_KINDS and group.name in integer
     }

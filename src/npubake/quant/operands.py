@@ -53,13 +53,22 @@ class WeightedOperand:
         return self.bias
 
 
-def weighted_operand(summary: GraphSummary, group: FusionGroup, facts: ModelFacts) -> WeightedOperand:
+def nodes_by_name(summary: GraphSummary) -> dict[str, NodeFact]:
+    """Made once for many calls of ``weighted_operand``."""
+    return {node.name: node for node in summary.nodes}
+
+
+def weighted_operand(
+    summary: GraphSummary, group: FusionGroup, facts: ModelFacts, nodes: Mapping[str, NodeFact] | None = None
+) -> WeightedOperand:
     """The weights of a ``conv`` (channels on axis 0), ``conv_transpose`` (axis 1: one scale serves a channel of every
     group), Gemm (axis 0 with transB, else 1) or MatMul with a constant on the right (last axis).
 
+    nodes: ``nodes_by_name(summary)``, where it is at hand.
+
     Raises StageError where the group has no constant operand, or a Gemm still has alpha, beta or transA.
     """
-    nodes = {node.name: node for node in summary.nodes}
+    nodes = nodes if nodes is not None else nodes_by_name(summary)
     inside = [nodes[name] for name in group.nodes]
     for node in inside:
         axis = _channel_axis(node, facts)

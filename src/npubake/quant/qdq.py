@@ -25,7 +25,7 @@ from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.opset import IR_VERSION, OPSET, opset_of
 from npubake.graph.summary import FusionGroup, GraphSummary, Provenance
 from npubake.quant.lanes import is_integer
-from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, weighted_operand
+from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, WeightParameters, WeightType
 from npubake.quant.weight_formats import contraction_axis
 from npubake.quant.weight_scales import bias_scales, integer_bias
@@ -71,6 +71,7 @@ class _Writer:
 
     def __init__(self, model: onnx.ModelProto, summary: GraphSummary, parameters: QuantizationParameters) -> None:
         self.summary = summary
+        self.facts = nodes_by_name(summary)
         self.parameters = parameters
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
@@ -111,7 +112,7 @@ class _Writer:
 
     def add_weights(self, group: FusionGroup, facts: ModelFacts) -> None:
         """Integer initialisers and their DequantizeLinear for the group's weights and bias."""
-        operand = weighted_operand(self.summary, group, facts)
+        operand = weighted_operand(self.summary, group, facts, self.facts)
         entry = self.parameters.weights[group.name]
         input_scale = self.parameters.tensors[group.inputs[0]].scale
         scales = np.array(entry.scales)

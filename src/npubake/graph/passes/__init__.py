@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npubake.graph.passes.add_bias import add_bias
 from npubake.graph.passes.clamp_mask_constants import clamp_mask_constants
+from npubake.graph.passes.count_padding import count_padding
 from npubake.graph.passes.drop_empty_parts import drop_empty_parts
 from npubake.graph.passes.eliminate_identities import eliminate_identities
 from npubake.graph.passes.fold_affine import fold_affine
@@ -29,6 +30,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(name="eliminate_identities", run=eliminate_identities, tolerance=0.0),
     Pass(name="replace_sums", run=replace_sums, tolerance=0.0),
     Pass(name="fold_pad", run=fold_pad, tolerance=1e-6),
+    Pass(name="count_padding", run=count_padding, tolerance=1e-6),
     Pass(name="normalise_gemm", run=normalise_gemm, tolerance=_ROUNDED_WEIGHTS),
     Pass(name="fold_batch_normalization", run=fold_batch_normalization, tolerance=_ROUNDED_WEIGHTS),
     Pass(name="replace_batch_normalization", run=replace_batch_normalization, tolerance=_ROUNDED_WEIGHTS),
