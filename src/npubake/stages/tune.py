@@ -50,7 +50,7 @@ def run(job: Job) -> None:
         settings = replace(settings, max_int16=0, limited=True)  # loaded scales leave no bits to choose
     with SampleSet.open(job.input("samples")) as samples:
         tuned = tune(starts, samples, settings, job.threads, job.progress)
-    graph = files[starts.index(tuned.candidate.start)][1]
+    graph = files[[start.name for start in starts].index(tuned.candidate.start.name)][1]
     job.outputs["graph"].write_bytes(graph.read_bytes())
     _write(job, tuned)
 
@@ -84,7 +84,7 @@ def _write(job: Job, tuned: Tuned) -> None:
     candidate.parameters.save(job.outputs["parameters"])
     record = record_json(candidate.assignment.record, candidate.parameters, summary, calibrated.provenance)
     loaded = candidate.start.request.loaded
-    if loaded is not None:
+    if loaded is not None and job.optional("scales") is not None:
         record |= loaded_facts(loaded, candidate.assignment, record["warnings"])
     text = json.dumps({**record, "tuning": tuned.record}, sort_keys=True, indent=1, allow_nan=False)
     job.outputs["record"].write_text(text + "\n", encoding="utf-8")

@@ -21,7 +21,7 @@ from npubake.tuning.ranking import worst_first
 from npubake.tuning.simulation import Form, Simulator, form_of, untouched
 from npubake.tuning.trials import Bench
 
-RANKED_ON = 2  # examples of the unseen slice: a ranking, not a figure
+FEW_RANKED, MANY_RANKED = 2, 8  # examples that rank: a ranking is no figure, and level default has no time for more
 _NEAR_DB = 0.25  # fewer lifted tensors are taken where they cost no more than this
 _STREAM_DB = 6.0  # what 16-bit residual streams must win to go beyond the number allowed
 
@@ -61,11 +61,14 @@ def liftable(candidate: Candidate) -> list[Liftable]:
     return list(found.values())
 
 
-def choose_lifts(bench: Bench, candidate: Candidate, most: int) -> list[Liftable]:
-    """At most ``most`` computed tensors, those that win most on the unseen slice; [] where none does."""
+def choose_lifts(bench: Bench, candidate: Candidate, most: int, *, thorough: bool) -> list[Liftable]:
+    """At most ``most`` computed tensors, those that win most on the unseen slice; [] where none does.
+
+    Not ``thorough``: ranked on 2 examples, and as few tensors as come within 0.25 dB of the best.
+    """
     simulator = bench.simulator(candidate)
     known = liftable(candidate)
-    noise = IsolatedNoise.of(bench, candidate, simulator)
+    noise = IsolatedNoise.of(bench, candidate, simulator, MANY_RANKED if thorough else FEW_RANKED)
     by_group = {entry.group: entry for entry in known}
     order = [by_group[name] for name in worst_first(list(by_group), lambda groups: noise(by_group, groups), most)]
     order = _within(order, most)
@@ -74,8 +77,8 @@ def choose_lifts(bench: Bench, candidate: Candidate, most: int) -> list[Liftable
         size: bench.judge.score(simulator, {**forms, **wide_forms(order[:size], statistics)}).mean
         for size in (0, *_prefixes(len(order)))
     }
-    best = max(means.values())
-    return order[: next(size for size, mean in means.items() if mean >= best - _NEAR_DB)]
+    best = max(means.values()) - (0.0 if thorough else _NEAR_DB)
+    return order[: next(size for size, mean in means.items() if mean >= best)]
 
 
 def residual_streams(bench: Bench, candidate: Candidate) -> list[Liftable]:
@@ -116,18 +119,18 @@ class IsolatedNoise:
     answers: Sequence[Mapping[str, NDArray[np.float32]]]
 
     @classmethod
-    def of(cls, bench: Bench, candidate: Candidate, simulator: Simulator) -> IsolatedNoise:
+    def of(cls, bench: Bench, candidate: Candidate, simulator: Simulator, examples: int) -> IsolatedNoise:
         statistics = candidate.start.subject.statistics
         quiet = {
             name: untouched(max(-statistics[name].minimum, statistics[name].maximum)) for name in simulator.quantised
         }
-        answers = [simulator.run(feeds, quiet) for feeds in bench.judge.feeds[:RANKED_ON]]
+        answers = [simulator.run(feeds, quiet) for feeds in bench.judge.feeds[:examples]]
         return cls(bench=bench, simulator=simulator, quiet=quiet, forms=candidate.forms(), answers=answers)
 
     def __call__(self, known: Mapping[str, Liftable], groups: Sequence[str]) -> float:
         chosen = {**self.quiet, **{name: self.forms[name] for group in groups for name in known[group].tensors}}
         total = 0.0
-        for feeds, answer in zip(self.bench.judge.feeds[:RANKED_ON], self.answers, strict=True):
+        for feeds, answer in zip(self.bench.judge.feeds, self.answers, strict=False):
             values = self.simulator.run(feeds, chosen)
             for name, wanted in answer.items():
                 energy = float(np.square(wanted.astype(np.float64)).sum())

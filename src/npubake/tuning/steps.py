@@ -56,6 +56,7 @@ def tune(
     for done, step in enumerate(stages):
         progress(done, len(stages))
         step(starts)
+    run.learn_from_all()
     return Tuned(candidate=run.best.candidate, record=_record(run))
 
 
@@ -68,6 +69,8 @@ class _Run:
     parts: Split
     settings: TuneSettings
     _best: Standing | None = None
+    _learned: tuple[str, Rounding] | None = None  # how the weights of the best candidate were learned
+    refitted: int = 0
 
     @property
     def best(self) -> Standing:
@@ -98,7 +101,7 @@ class _Run:
         if most <= 0:
             return
         before = self.best.candidate
-        chosen = choose_lifts(self.bench, before, most)
+        chosen = choose_lifts(self.bench, before, most, thorough=self.settings.level == "best")
         streams = residual_streams(self.bench, before) if not self.settings.limited else []
         chosen += [entry for entry in streams if entry not in chosen]
         if not chosen:
@@ -115,7 +118,7 @@ class _Run:
         if not groups:
             return
         plain = replace(base, constants={})
-        moments = float_moments(plain, self._feeds(plain), self._how(groups, {}))
+        moments = float_moments(plain, self._feeds(plain, self.parts.learn), self._how(groups, {}))
         proposal = with_searched_scales(plain, moments, choice.settings.get("candidates", SEARCHED))
         proposal = self._biased_like(base, proposal)
         self._best = self.bench.compare(
@@ -136,6 +139,17 @@ class _Run:
                 self._rounded("hessian", way, groups, dict(choice.settings))
         if empirical or best:
             self._rounded("bias_correction", "execution", frozenset(), {"how": "empirical"})
+
+    def learn_from_all(self) -> None:
+        """Once the judge has chosen how to round, round with the examples that judged among those learned from."""
+        if self._learned is None or not self.bench.judging:
+            return
+        way, how = self._learned
+        base = nearest_everywhere(self.best.candidate)
+        feeds = self._feeds(base, (*self.parts.judged, *self.parts.learn))
+        made = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
+        self.refitted = len(feeds)
+        self._best = replace(self.best, candidate=replace(base, constants={**base.constants, **made}))
 
     def _with_biases(self, plain: Standing) -> Standing:
         choice = self.settings.choices["bias_correction"]
@@ -168,10 +182,12 @@ class _Run:
         free = step == "hessian" or self.free
         corrected = self.settings.choices["bias_correction"].among(base.layers, free=free)
         how = replace(self._how(groups, settings), corrected=corrected)
-        feeds = self._feeds(base)
+        feeds = self._feeds(base, self.parts.learn)
         made = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
         proposal = self.bench.stand(replace(base, constants={**base.constants, **made}))
         self._best = self.bench.compare(self.best, proposal, step, {**settings, "activations": way})
+        if self._best is proposal:
+            self._learned = way, how
 
     def _how(self, groups: frozenset[str], settings: Mapping[str, Any]) -> Rounding:
         hessian = {name: settings[name] for name in ("block_size", "damping", "act_order") if name in settings}
@@ -183,10 +199,10 @@ class _Run:
             threads=self.bench.threads,
         )
 
-    def _feeds(self, base: Candidate) -> list[Feeds]:
+    def _feeds(self, base: Candidate, indices: Sequence[int]) -> list[Feeds]:
         held = 2 * peak_bytes(base.start.subject.summary)
         most = max(_LEARNING_BYTES // max(held, 1), _LEAST_LEARNT)
-        return [self.samples.read(index) for index in self.parts.learn[:most]]
+        return [self.samples.read(index) for index in sorted(indices[:most])]
 
 
 def _record(run: _Run) -> dict[str, Any]:
@@ -204,6 +220,7 @@ def _record(run: _Run) -> dict[str, Any]:
         "trials": bench.to_json(),
         "kept": kept,
         "score": run.best.score and run.best.score.decibels,
+        "learned_from_all": run.refitted,
         "lifted": list(run.best.candidate.lifted),
         "start": run.best.candidate.start.name,
     }
