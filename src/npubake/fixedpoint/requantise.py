@@ -7,7 +7,7 @@ min(|acc * m| * 2**k, (|q|max + 1) * n) < 2**23 (proof in docs/arithmetic.md). f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -79,6 +79,9 @@ def requantise(lowering: Lowering, target: str, accumulator: Accumulator, scalin
     """
     facts = lowering.forms.parameters(target)
     low, high = limits(facts)
+    if not lowering.shape(target):  # a divisor of one dimension would give a number one
+        shift = scaling.shift if scaling.shift is None else scaling.shift.reshape(())
+        scaling = replace(scaling, divisor=scaling.divisor.reshape(()), shift=shift)
     bound = accumulator.bound * scaling.multiplier
     reach = scaling.reach(bound, max(-low, high) + 1)
     if accumulator.dtype != "float64" and bound < FLOAT32_EXACT and reach < FLOAT32_ROUNDED:

@@ -93,7 +93,7 @@ def _sizes_before(model: onnx.ModelProto, index: int, tensor: str) -> tuple[int,
     del part.graph.output[:]
     part.graph.output.append(helper.make_empty_tensor_value_info(tensor))
     inferred = onnx.shape_inference.infer_shapes(part, data_prop=True).graph
-    known = {value.name: static_shape(value) for value in (*inferred.input, *inferred.value_info, *inferred.output)}
+    known = {value.name: static_shape(value) for value in (*inferred.output, *inferred.value_info, *inferred.input)}
     return known.get(tensor)
 
 

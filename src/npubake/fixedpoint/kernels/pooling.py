@@ -94,8 +94,6 @@ def _finish(lowering: Lowering, group: FusionGroup, fused: Fused, accumulator: A
     target = group.outputs[0]
     facts, out = lowering.forms.parameters(fused.anchor.input[0]), lowering.forms.parameters(target)
     multiplier, divisor = scale_ratio(Fraction(facts.scale) / Fraction(out.scale), precision_of(facts, out))
-    if not lowering.shape(target):
-        counts = counts.reshape(())  # a constant of one dimension would give the result one
     scaling = Scaling(multiplier=multiplier, divisor=divisor * counts, low=fused.low, high=fused.high)
     exact = requantise(lowering, target, accumulator, scaling)
     kernel = f"{fused.anchor.op_type} {accumulator.dtype} on integers, m = {multiplier}, n = {divisor}"
