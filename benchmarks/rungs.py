@@ -32,7 +32,8 @@ LIMIT_SECONDS = 1800
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One way to quantise. calibrate: its parameters; tune: what it adds to them, None where the stage is left out;
-    transform: parameters of that stage, None where it is left out.
+    transform: parameters of that stage, None where it is left out: as in a recipe, it runs where it is asked for and at
+    level best.
     """
 
     name: str
@@ -43,35 +44,41 @@ class Rung:
     transform: dict[str, Any] | None = None
 
 
-_TRANSFORM: dict[str, Any] = {}
 RUNGS: tuple[Rung, ...] = (
     Rung(name="minmax", title="minmax, nothing judged", lane="a8w8", calibrate={"calibration": {"method": "minmax"}}),
     Rung(name="thresholds", title="default thresholds, nothing judged", lane="a8w8"),
-    Rung(name="default", title="default", lane="a8w8", tune={}, transform=_TRANSFORM),
+    Rung(name="default", title="default", lane="a8w8", tune={}),
+    Rung(name="default_int8", title="default, no int16", lane="a8w8", tune={"tuning": {"max_int16": 0}}),
     Rung(
-        name="default_int8",
-        title="default, no int16",
+        name="default_transformed",
+        title="default and equivalent_transformation",
         lane="a8w8",
-        tune={"tuning": {"max_int16": 0}},
-        transform=_TRANSFORM,
+        tune={"equivalent_transformation": True},
+        transform={},
     ),
     Rung(
         name="best_int8",
         title="best, no int16",
         lane="a8w8",
         tune={"tuning": {"level": "best", "max_int16": 0}},
-        transform=_TRANSFORM,
+        transform={},
     ),
     Rung(
         name="best",
         title="best, at most 8 int16",
         lane="a8w8",
         tune={"tuning": {"level": "best", "max_int16": 8}},
-        transform=_TRANSFORM,
+        transform={},
     ),
     Rung(name="a16_minmax", title="minmax", lane="a16w8", calibrate={"calibration": {"method": "minmax"}}),
-    Rung(name="a16_default", title="default", lane="a16w8", tune={}, transform=_TRANSFORM),
-    Rung(name="a16_best", title="best", lane="a16w8", tune={"tuning": {"level": "best"}}, transform=_TRANSFORM),
+    Rung(name="a16_default", title="default", lane="a16w8", tune={}),
+    Rung(
+        name="a16_best",
+        title="best",
+        lane="a16w8",
+        tune={"tuning": {"level": "best"}},
+        transform={"activation_bits": 16},
+    ),
 )
 
 _ALONE: dict[str, Any] = {"level": "none", "judge": False}
@@ -105,7 +112,7 @@ TECHNIQUES: tuple[Rung, ...] = (
         title="equivalent_transformation: {}",
         lane="a8w8",
         calibrate={"calibration": {"method": "minmax"}},
-        tune={"tuning": _ALONE},
+        tune={"tuning": _ALONE, "equivalent_transformation": True},
         transform={},
     ),
     _step("bias_analytic", "bias_correction: analytic", bias_correction="analytic"),
@@ -162,8 +169,6 @@ class Road:
 
 def quantised(rung: Rung, road: Road) -> None:
     """From the model and the sample set (roles ``given``) to the integer model (role ``quantize``)."""
-    from npubake.stages import STAGES
-
     samples = {"samples": ("given", "samples")}
     road.run("import", {}, {"model": ("given", "model")})
     road.run("optimize", {}, {"model": ("import", "model")})
@@ -175,7 +180,7 @@ def quantised(rung: Rung, road: Road) -> None:
     decided = "calibrate"
     if rung.tune is not None:
         given = {**observed, **samples, "parameters": ("calibrate", "parameters")}
-        if rung.transform is not None and "transform" in STAGES:
+        if rung.transform is not None:
             road.run("transform", rung.transform, {**observed, **samples})
             changed = {"model": ("transform", "model"), "graph": ("transform", "graph")}
             road.run("observe", {}, {**changed, **samples}, role="observe_transformed")
