@@ -22,6 +22,7 @@ from npubake.tuning.simulation import Form, Simulator, form_of, untouched
 from npubake.tuning.trials import Bench
 
 FEW_RANKED, MANY_RANKED = 2, 8  # examples that rank: a ranking is no figure, and level default has no time for more
+FEW_JUDGED = 4
 _NEAR_DB = 0.25  # fewer lifted tensors are taken where they cost no more than this
 _STREAM_DB = 6.0  # what 16-bit residual streams must win to go beyond the number allowed
 
@@ -64,8 +65,9 @@ def liftable(candidate: Candidate) -> list[Liftable]:
 def choose_lifts(bench: Bench, candidate: Candidate, most: int, *, thorough: bool) -> list[Liftable]:
     """At most ``most`` computed tensors, those that win most on the unseen slice; [] where none does.
 
-    Not ``thorough``: ranked on 2 examples, and as few tensors as come within 0.25 dB of the best.
+    Not ``thorough``: ranked on 2 examples, chosen on 4, and as few tensors as come within 0.25 dB of the best.
     """
+    examples = None if thorough else FEW_JUDGED
     simulator = bench.simulator(candidate)
     known = liftable(candidate)
     noise = IsolatedNoise.of(bench, candidate, simulator, MANY_RANKED if thorough else FEW_RANKED)
@@ -74,7 +76,7 @@ def choose_lifts(bench: Bench, candidate: Candidate, most: int, *, thorough: boo
     order = _within(order, most)
     statistics, forms = candidate.start.subject.statistics, candidate.forms()
     means = {
-        size: bench.judge.score(simulator, {**forms, **wide_forms(order[:size], statistics)}).mean
+        size: bench.judge.score(simulator, {**forms, **wide_forms(order[:size], statistics)}, examples).mean
         for size in (0, *_prefixes(len(order)))
     }
     best = max(means.values()) - (0.0 if thorough else _NEAR_DB)
@@ -93,7 +95,8 @@ def residual_streams(bench: Bench, candidate: Candidate) -> list[Liftable]:
         return []
     simulator, forms = bench.simulator(candidate), candidate.forms()
     wide = wide_forms(streams, candidate.start.subject.statistics)
-    gain = bench.judge.score(simulator, {**forms, **wide}).gain(bench.judge.score(simulator, forms))
+    before, after = (bench.judge.score(simulator, tried, FEW_JUDGED) for tried in (forms, {**forms, **wide}))
+    gain = after.gain(before)
     return streams if gain >= _STREAM_DB else []
 
 

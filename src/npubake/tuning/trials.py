@@ -43,11 +43,16 @@ class Bench:
     threads: int
     judging: bool
     trials: list[Trial] = field(default_factory=list)
+    _opened: list[tuple[Candidate, Simulator]] = field(default_factory=list)
 
-    def simulator(self, candidate: Candidate, threads: int | None = None) -> Simulator:
-        return Simulator(
-            candidate.simulated, self.judge.tensors, threads or self.threads, candidate.simulated_constants()
-        )
+    def simulator(self, candidate: Candidate) -> Simulator:
+        """The candidate's session; the last two stay open: the best candidate's, and that of the one held to it."""
+        for known, simulator in self._opened:
+            if known is candidate:
+                return simulator
+        made = Simulator(candidate.simulated, self.judge.tensors, self.threads, candidate.simulated_constants())
+        self._opened = [*self._opened[-1:], (candidate, made)]
+        return made
 
     def stand(self, candidate: Candidate) -> Standing:
         """Score a candidate by itself."""
