@@ -38,14 +38,14 @@ Learned = Literal["activation_scale", "zero_point", "weight_scale", "rounding"]
 class LearningSettings:
     """epochs: passes over the positions; batch: positions a step; learning_rate: of rounding variables and of the
     logarithms of scales; schedule: ``cosine`` falls to zero. press: weight of the term that makes rounding a choice,
-    against an output error that is about 1 a weight; start: share of the steps without it.
+    against an output error that is about 1 a weight; it comes in after ``start`` (a share of the steps) and grows.
     """
 
     epochs: int = 50
     batch: int = 256
-    learning_rate: float = 0.1
+    learning_rate: float = 0.3
     schedule: Literal["constant", "cosine"] = "cosine"
-    press: float = 25.0
+    press: float = 300.0
     start: float = 0.2
     beta: tuple[float, float] = (20.0, 2.0)
 
@@ -65,12 +65,14 @@ class LearningSettings:
         return self.learning_rate * (0.5 + 0.5 * cos(pi * step / steps) if self.schedule == "cosine" else 1.0)
 
     def pressure(self, step: int, steps: int) -> tuple[float, float]:
-        """beta and weight of the pressing term: beta falls along a cosine once the start is over (arXiv 2004.10568)."""
+        """beta and weight of the pressing term. After the start beta falls along a cosine (arXiv 2004.10568), and
+        the weight grows with the square of the share done: first the error decides, then every code must.
+        """
         begun = self.start * steps
         if step < begun:
             return self.beta[0], 0.0
         share = (step - begun) / max(steps - begun, 1)
-        return self.beta[1] + (self.beta[0] - self.beta[1]) * (0.5 + 0.5 * cos(pi * share)), self.press
+        return self.beta[1] + (self.beta[0] - self.beta[1]) * (0.5 + 0.5 * cos(pi * share)), self.press * share**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,8 +155,9 @@ class RoundingState:
     def __init__(self, problem: LayerProblem, grid: Grid, start: Codes) -> None:
         self.problem, self.grid = problem, grid
         ratio = problem.weights / grid.scales + grid.zero_points
-        self.base = np.clip(np.floor(ratio), grid.low, grid.high - 1)
-        self.variables = unrounded(ratio - self.base)
+        self.base = np.clip(np.where(start < ratio, start, start - 1.0), grid.low, grid.high - 1)
+        share = (np.clip(ratio - self.base, 0, 1) + start - self.base) / 2  # half the weight itself, half its start
+        self.variables = np.ascontiguousarray(unrounded(share))  # moved in place, as a vector
         seen = slice(0, problem.seen)
         self.inputs = problem.quantiser.codes(problem.inputs[:, :, seen])
         made = self._product(grid.values(start), self.inputs)
@@ -173,7 +176,8 @@ class RoundingState:
         errors, free = self._errors(chosen)
         factor = 2 * self.base.shape[2] / (errors.shape[2] * self.units)
         upstream = errors * free * factor[:, :, None]
-        slope = self._product(upstream, self.inputs[:, :, chosen].swapaxes(1, 2)) * self.grid.scales
+        slope = self._product(upstream, self.inputs[:, :, chosen].swapaxes(1, 2))
+        slope = np.ascontiguousarray(slope * self.grid.scales)
         rounding_gradient(self.variables.reshape(-1), slope.reshape(-1), beta, weight)
         return slope, upstream.sum(axis=2) * np.sqrt(self.units)
 
@@ -209,7 +213,7 @@ class ScaleState:
     def __init__(self, problem: LayerProblem, grid: Grid, learn: frozenset[Learned]) -> None:
         self.problem, self.grid, self.learn = problem, grid, learn
         self.log_scale, self.zero_point = np.log([problem.quantiser.scale]), np.array([problem.quantiser.zero_point])
-        self.log_scales = np.log(np.asarray(grid.scales, np.float64))
+        self.log_scales = np.ascontiguousarray(np.log(grid.scales))
         self.bias = problem.bias.copy()
         self._memory = [np.zeros((2, size)) for size in (1, 1, self.log_scales.size)]
 
