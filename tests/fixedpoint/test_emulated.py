@@ -1,7 +1,8 @@
 """The same integers on CPUs without VNNI and without AVX: digests under qemu equal the native ones.
 
 Skipped where qemu is missing (Debian: qemu-user-static), unless NPUBAKE_REQUIRE_QEMU=1 makes that a failure. The native
-digests stand for the right integers: test_operators, test_weight_formats and test_models compare those models with the evaluator.
+digests stand for the right integers: test_operators, test_weight_formats and test_models compare those models with the
+evaluator.
 """
 
 from __future__ import annotations
@@ -66,8 +67,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     others = itertools.cycle(("conv_depthwise", "conv_transpose", "gemm", "matmul_constant"))
     for number, (held_as, other) in enumerate(zip(FORMATS, others, strict=False)):
         for name, lane in (("conv", "a8w8" if number % 2 else "a16w8"), (other, "a16w8" if number % 2 else "a8w8")):
-            case, feeds = formatted(name, held_as, lane, np.random.default_rng(number))
-            store(folder, f"{held_as}_{name}", case, feeds)
+            store(folder, f"{held_as}_{name}", *formatted(name, held_as, lane, np.random.default_rng(number)))
     for name, lane in (("digits_mobilenet", "a8w8"), ("digits_mobilenet", "a16w8"), ("digits_vit", "a8w8")):
         case = classifier(name, lane)
         source = case.summary.inputs[0]

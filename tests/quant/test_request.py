@@ -14,6 +14,7 @@ from npubake.quant.lanes import LANES, parse_lane
 from npubake.quant.ranges import Range
 from npubake.quant.request import Settings, parse_request
 from npubake.quant.thresholds import Threshold
+from npubake.quant.weight_formats import WeightFormat
 from npubake.recipe.unserved import UNSERVED
 
 
@@ -71,6 +72,20 @@ def test_every_choice_is_read() -> None:
     assert request.settings == (Settings(activation="int16", method="percentile", percentile=0.99),)
     assert request.input_ranges == {"x": Range(low=-1, high=1)}
     assert request.overrides == (override,)
+
+
+def test_the_format_of_weights_is_the_lanes_unless_it_is_asked() -> None:
+    assert parse_request({"lane": "a16w4"}).weight_format == WeightFormat(dtype="int4")
+    params = {"bits": 8, "granularity": "per_group", "group_size": 64, "symmetric": False}
+    assert parse_request({"lane": "w4a16", "weights": params}).weight_format == WeightFormat(
+        dtype="int8", granularity="per_group", group_size=64, symmetric=False
+    )
+    base = WeightFormat(dtype="int16")
+    assert Settings(weights="int4").applied_to_weights(base) == WeightFormat(dtype="int4")
+    assert Settings(granularity="per_group", group_size=8).applied_to_weights(base) == WeightFormat(
+        dtype="int16", granularity="per_group", group_size=8
+    )
+    assert Settings(activation="int8").applied_to_weights(base) == base
 
 
 def test_settings_change_only_what_they_name() -> None:

@@ -64,6 +64,7 @@ def record_json(
         "provenance": [asdict(entry) for entry in provenance],
         "counts": {
             "tensors": dict(sorted(Counter(entry.dtype for entry in parameters.tensors.values()).items())),
+            "weights": dict(sorted(Counter(entry.dtype for entry in parameters.weights.values()).items())),
             "groups": dict(sorted(Counter(entry.precision for entry in parameters.groups.values()).items())),
             "accumulator_outputs": sum(entry.accumulator_output for entry in parameters.groups.values()),
         },

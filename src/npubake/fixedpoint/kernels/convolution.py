@@ -11,9 +11,11 @@ from npubake.errors import Fault, StageError
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, accumulator_bound
 from npubake.fixedpoint.kernels.convolution_parts import (
     BytePart,
+    FloatPart,
     add_scaled,
     float_convolution,
     float_parts,
+    float_weights,
     geometry,
     integer_convolution,
     lower_in_parts,
@@ -24,7 +26,6 @@ from npubake.fixedpoint.kernels.weights import (
     convolution_bias,
     finish_weighted,
     integer_weights,
-    stored_weights,
     within,
 )
 from npubake.fixedpoint.lowering import Fused, Lowering, take_apart
@@ -53,13 +54,14 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
     if to_bytes and bound < INT32_LIMIT and not (depthwise and bound < FLOAT32_EXACT):
         _qlinear_convolution(lowering, group, fused, constants, bound)
     elif bound < FLOAT32_EXACT:
-        name = float_convolution(lowering, fused.anchor, constants, lowering.forms.centred(source), with_bias=True)
+        weights = constants.stored(lowering, target, "float32")
+        name = float_convolution(lowering, fused.anchor, lowering.forms.centred(source), weights, constants.bias)
         accumulator = Accumulator(name=name, dtype="float32", bound=bound, kernel="Conv float32 on integers")
         finish_weighted(lowering, group, fused, constants, accumulator)
     else:
         within(group.name, bound, INT32_LIMIT, "int32 accumulator")
         whole = BytePart(name=lowering.forms.quantized(source), zero_point=facts.zero_point, factor=1)
-        name = integer_convolution(lowering, fused.anchor, constants, whole, 128)
+        name = integer_convolution(lowering, fused.anchor, whole, constants.stored(lowering, target, "uint8"), 128)
         bias_name = lowering.writer.constant(constants.bias_along(1, 4).astype(np.int32), f"{target}/bias")
         name = lowering.writer.node("Add", [name, bias_name], target)
         accumulator = Accumulator(name=name, dtype="int32", bound=bound, kernel="ConvInteger uint8 x uint8")
@@ -76,16 +78,18 @@ def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None
     low, high = limits(lowering.forms.parameters(source))
     bound = accumulator_bound(constants.rows(groups), constants.bias, low, high)
     if bound < FLOAT32_EXACT:
-        name = float_convolution(lowering, fused.anchor, constants, lowering.forms.centred(source), with_bias=True)
+        weights = constants.stored(lowering, target, "float32")
+        name = float_convolution(lowering, fused.anchor, lowering.forms.centred(source), weights, constants.bias)
         accumulator = Accumulator(name=name, dtype="float32", bound=bound, kernel="ConvTranspose float32 on integers")
         finish_weighted(lowering, group, fused, constants, accumulator)
         return
     within(group.name, bound, FLOAT64_EXACT, "float64 sum")
     total = ""
     for part in float_parts(lowering, source, target):
-        for unit, weights in weight_parts(constants):
-            for piece in _channel_parts(weights, groups, part.low, part.high):
-                made = float_convolution(lowering, fused.anchor, piece, part.name, with_bias=False, unit=unit)
+        for unit, whole in weight_parts(constants):
+            for piece in _channel_parts(group.name, whole, groups, part):
+                name = float_weights(lowering, target, piece, unit)
+                made = float_convolution(lowering, fused.anchor, part.name, name)
                 total = add_scaled(lowering, target, total, made, 1)
     bias_f64 = constants.bias_along(1, len(lowering.shape(target))).astype(np.float64)
     total = writer.node("Add", [total, writer.constant(bias_f64, f"{target}/bias")], target)
@@ -108,7 +112,7 @@ def _qlinear_convolution(
         lowering.forms.quantized(source),
         one,
         writer.constant(np.uint8(facts.zero_point), f"{source}/zero_point"),
-        stored_weights(lowering, constants, target, "uint8"),
+        constants.stored(lowering, target, "uint8"),
         writer.constant((1.0 / constants.dividing).astype(np.float32), f"{target}/multipliers"),
         writer.constant(np.full(len(constants.bias), 128, np.uint8), f"{target}/weight_zero_point"),
         one,
@@ -137,18 +141,25 @@ def _narrow_divisors(group: FusionGroup, constants: IntegerWeights) -> list[int]
     return divisors
 
 
-def _channel_parts(constants: IntegerWeights, groups: int, low: int, high: int) -> list[IntegerWeights]:
-    """Weights with all but some input channels zeroed, each within 2**24, together the whole."""
+def _channel_parts(where: str, constants: IntegerWeights, groups: int, part: FloatPart) -> list[IntegerWeights]:
+    """Weights with all but some input channels zeroed, each within 2**24 with ``part``, together the whole.
+
+    Raises StageError where one input channel alone is beyond.
+    """
     count, parts, first = constants.weights.shape[0], [], 0
+    zero = np.zeros_like(constants.bias)
     while first < count:
         last = count
         while True:
             piece = np.zeros_like(constants.weights)
             piece[first:last] = constants.weights[first:last]
-            part = constants.with_weights(piece)
-            if accumulator_bound(part.rows(groups), np.zeros_like(constants.bias), low, high) < FLOAT32_EXACT:
+            chosen = constants.with_weights(piece)
+            bound = accumulator_bound(chosen.rows(groups), zero, part.low, part.high)
+            if bound < FLOAT32_EXACT:
                 break
+            if last - first == 1:
+                within(where, bound, FLOAT32_EXACT, "float32 sum of one input channel")
             last = first + max(1, (last - first) // 2)
-        parts.append(part)
+        parts.append(chosen)
         first = last
     return parts

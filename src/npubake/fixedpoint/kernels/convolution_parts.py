@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, Array, accumulator_bound
-from npubake.fixedpoint.kernels.weights import IntegerWeights, finish_weighted, stored_weights, within
+from npubake.fixedpoint.kernels.weights import IntegerWeights, finish_weighted, within
 from npubake.fixedpoint.lowering import Fused, Lowering
 from npubake.fixedpoint.requantise import Accumulator
 from npubake.graph.summary import FusionGroup
@@ -98,34 +98,27 @@ def add_scaled(lowering: Lowering, target: str, total: str, piece: str, factor: 
 
 
 def float_convolution(
-    lowering: Lowering,
-    anchor: onnx.NodeProto,
-    constants: IntegerWeights,
-    source: str,
-    *,
-    with_bias: bool,
-    unit: int = 1,
+    lowering: Lowering, anchor: onnx.NodeProto, source: str, weights: str, bias: Array | None = None
 ) -> str:
-    """A float32 convolution with ``unit`` times the weights."""
-    writer, target = lowering.writer, anchor.output[0]
-    if unit == 1:
-        inputs = [source, stored_weights(lowering, constants, target, "float32")]
-    else:
-        inputs = [source, writer.constant((constants.weights * unit).astype(np.float32), f"{target}/weights_{unit}")]
-    if with_bias:
-        inputs.append(writer.constant(constants.bias.astype(np.float32), f"{target}/bias_f32"))
+    """A float32 convolution of ``source`` with the constant ``weights``; bias: integers [C]."""
+    writer, target, inputs = lowering.writer, anchor.output[0], [source, weights]
+    if bias is not None:
+        inputs.append(writer.constant(bias.astype(np.float32), f"{target}/bias_f32"))
     return writer.node(anchor.op_type, inputs, target, **geometry(anchor))
 
 
+def float_weights(lowering: Lowering, target: str, weights: IntegerWeights, unit: int) -> str:
+    """``unit`` times the weights as float32."""
+    if unit == 1:
+        return weights.stored(lowering, target, "float32")
+    return lowering.writer.constant((weights.weights * unit).astype(np.float32), f"{target}/weights_{unit}")
+
+
 def integer_convolution(
-    lowering: Lowering, anchor: onnx.NodeProto, constants: IntegerWeights, source: BytePart, zero_point: int
+    lowering: Lowering, anchor: onnx.NodeProto, source: BytePart, weights: str, zero_point: int
 ) -> str:
-    """ConvInteger with weights + zero_point as uint8."""
+    """ConvInteger with a uint8 constant whose zero is ``zero_point``."""
     writer, target = lowering.writer, anchor.output[0]
-    if zero_point == 128:
-        weights = stored_weights(lowering, constants, target, "uint8")
-    else:
-        weights = writer.constant((constants.weights + zero_point).astype(np.uint8), f"{target}/weights")
     inputs = [
         source.name,
         weights,
@@ -150,11 +143,12 @@ def _by_float(
     """The sum, and whether the bias is in it: the last product, of the parts with unit 1, takes it where it fits."""
     target = anchor.output[0]
     biased = part_bound + int(np.abs(constants.bias).max(initial=0)) < FLOAT32_EXACT
-    parts, weights, total = float_parts(lowering, anchor.input[0], target), weight_parts(constants), ""
+    parts, total = float_parts(lowering, anchor.input[0], target), ""
+    weights = [(unit, float_weights(lowering, target, piece, unit)) for unit, piece in weight_parts(constants)]
     for part in parts:
-        for unit, piece in weights:
-            last = part is parts[-1] and unit == 1
-            made = float_convolution(lowering, anchor, piece, part.name, with_bias=biased and last, unit=unit)
+        for unit, name in weights:
+            bias = constants.bias if biased and part is parts[-1] and unit == 1 else None
+            made = float_convolution(lowering, anchor, part.name, name, bias)
             total = add_scaled(lowering, target, total, made, 1)
     return total, biased
 
@@ -163,18 +157,21 @@ def _by_bytes(
     lowering: Lowering, group: FusionGroup, anchor: onnx.NodeProto, constants: IntegerWeights
 ) -> tuple[str, int, int]:
     """The sum without bias, the largest bound of a product, and the number of products."""
-    source, target = anchor.input[0], anchor.output[0]
-    inputs, weights = _byte_parts(lowering, source, target), _weight_bytes(constants.weights)
+    source, target, writer = anchor.input[0], anchor.output[0], lowering.writer
+    inputs, pieces = _byte_parts(lowering, source, target), _weight_bytes(constants.weights)
     zero = np.zeros_like(constants.bias)
-    bounds = [accumulator_bound(piece, zero, -128, 255) for _, piece, _ in weights]
+    bounds = [accumulator_bound(piece, zero, -128, 255) for _, piece, _ in pieces]
     within(group.name, max(bounds), INT32_LIMIT, "int32 accumulator")
+    if len(pieces) == 1:
+        names = [constants.stored(lowering, target, "uint8")]
+    else:
+        names = [writer.constant((piece + shift).astype(np.uint8), f"{target}/weights") for _, piece, shift in pieces]
     total = ""
     for part in inputs:
-        for factor, piece, zero_point in weights:
-            whole = constants if len(weights) == 1 else constants.with_weights(piece)
-            made = integer_convolution(lowering, anchor, whole, part, zero_point)
+        for (factor, _, zero_point), name in zip(pieces, names, strict=True):
+            made = integer_convolution(lowering, anchor, part, name, zero_point)
             total = add_scaled(lowering, target, total, made, part.factor * factor)
-    return total, max(bounds), len(inputs) * len(weights)
+    return total, max(bounds), len(inputs) * len(pieces)
 
 
 def _byte_parts(lowering: Lowering, source: str, target: str) -> list[BytePart]:

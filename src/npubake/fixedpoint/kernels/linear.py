@@ -22,7 +22,6 @@ from npubake.fixedpoint.kernels.weights import (
     finish_weighted,
     integer_weights,
     leave_unrounded,
-    stored_weights,
     within,
 )
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, take_apart
@@ -87,7 +86,7 @@ def _product(lowering: Lowering, fused: Fused, constants: IntegerWeights, bound:
     if eight and bound < INT32_LIMIT and (products >= MANY_PRODUCTS or bound >= FLOAT32_EXACT):
         inputs = [
             lowering.forms.quantized(source),
-            stored_weights(lowering, constants, target, "uint8"),
+            constants.stored(lowering, target, "uint8"),
             writer.constant(np.uint8(facts.zero_point), f"{source}/zero_point"),
             writer.constant(np.uint8(128), "weight_zero_point"),
         ]
@@ -96,9 +95,9 @@ def _product(lowering: Lowering, fused: Fused, constants: IntegerWeights, bound:
     within(fused.anchor.name, bound, FLOAT64_EXACT, "float64 sum")
     centred = lowering.forms.centred(source)
     if bound < FLOAT32_EXACT:
-        weights = stored_weights(lowering, constants, target, "float32")
+        weights = constants.stored(lowering, target, "float32")
         return _matmul_float(lowering, target, centred, weights, bound)
-    operands = [writer.widened(centred, target), stored_weights(lowering, constants, target, "float64")]
+    operands = [writer.widened(centred, target), constants.stored(lowering, target, "float64")]
     name = writer.node("MatMul", operands, target)
     return Accumulator(name=name, dtype="float64", bound=bound, kernel="MatMul float64 on integers")
 

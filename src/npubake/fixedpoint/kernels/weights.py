@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from npubake.errors import Fault, StageError
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, INT32_LIMIT, Array
+from npubake.fixedpoint.kernels.weight_storage import PackedWeights, StoredType, stored_weights
 from npubake.fixedpoint.lowered import OutputFact
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise
 from npubake.graph.summary import FusionGroup
 from npubake.quant.parameters import WeightParameters
 from npubake.quant.weight_grid import SHIFT_LIMIT, WIDE_LIMIT
-from npubake.quant.weights import code_parts, effective_weights, encode_weights
+from npubake.quant.weights import effective_weights, encode_weights
 
 NUMPY_OF = {"float32": np.float32, "float64": np.float64, "int32": np.int32}
 
@@ -25,8 +25,8 @@ NUMPY_OF = {"float32": np.float32, "float64": np.float64, "int32": np.int32}
 class IntegerWeights:
     """weights: int64 in the layout of the node, what is multiplied: (code - zero point) * multiplier; bias: int64 [C];
     divisors, shifts: odd n and k of D = n / 2**k, int64 [C], both None for an accumulator output; scales: float64 [C],
-    real = scale * acc; output_axis: where the channels lie in the output (negative: from the end); parts: codes, zero
-    points and multipliers (None for zeros and ones) of weights that are stored in 4 bits, else ().
+    real = scale * acc; output_axis: where the channels lie in the output (negative: from the end); packed: how they are
+    stored in 4 bits, where they are.
     """
 
     weights: Array
@@ -35,7 +35,7 @@ class IntegerWeights:
     shifts: Array | None
     scales: Array
     output_axis: int
-    parts: tuple[Array | None, ...] = ()
+    packed: PackedWeights | None = None
 
     @property
     def in_bytes(self) -> bool:
@@ -49,6 +49,10 @@ class IntegerWeights:
             raise ValueError("an accumulator output has no divisors")
         return np.ldexp(self.divisors.astype(np.float64), -self.shifts)
 
+    def stored(self, lowering: Lowering, target: str, dtype: StoredType) -> str:
+        """The weights as a constant of ``dtype`` (uint8: shifted by 128)."""
+        return stored_weights(lowering, self.weights, self.packed, target, dtype)
+
     def bias_along(self, axis: int, rank: int) -> Array:
         """The bias, shaped to broadcast along ``axis`` of ``rank``."""
         return along(self.bias, axis, rank)
@@ -61,7 +65,7 @@ class IntegerWeights:
 
     def with_weights(self, weights: Array) -> IntegerWeights:
         """Others in their place, stored as they are."""
-        return replace(self, weights=weights, parts=())
+        return replace(self, weights=weights, packed=None)
 
 
 def along(values: Array, axis: int, rank: int) -> Array:
@@ -98,7 +102,6 @@ def integer_weights(
         faults.append(Fault(what=what, where=group.name, hint=hint))
     if faults:
         raise StageError(*faults)
-    parts: tuple[Array | None, ...] = code_parts(codes, facts) if facts.dtype == "int4" else ()
     weights = effective_weights(codes, facts)
     return IntegerWeights(
         weights=weights.T if transposed else weights,
@@ -107,7 +110,7 @@ def integer_weights(
         shifts=np.array((facts.shifts or (0,) * len(facts.divisors)) * repeats, np.int64) if facts.divisors else None,
         scales=scales,
         output_axis=output_axis,
-        parts=tuple(None if part is None else part.T for part in parts) if transposed else parts,
+        packed=PackedWeights.of(codes, facts, transposed) if facts.dtype == "int4" else None,
     )
 
 
@@ -121,29 +124,6 @@ def _grid_faults(group: FusionGroup, facts: WeightParameters) -> list[Fault]:
     what = f"{len(facts.divisors)} divisors for {len(facts.scales)} channels, off the grid: {bad[:3]}"
     hint = "run calibrate again: a group with an integer output has one odd divisor and one shift a channel"
     return [Fault(what=what, where=group.name, hint=hint)]
-
-
-def stored_weights(
-    lowering: Lowering, constants: IntegerWeights, target: str, dtype: Literal["uint8", "float32", "float64"]
-) -> str:
-    """The weights as a constant of ``dtype`` (uint8: shifted by 128); 4-bit codes stay packed and are widened in the
-    graph, which the runtime does once, at load.
-    """
-    writer, numpy_type, wish = lowering.writer, np.dtype(dtype), f"{target}/weights"
-    shift = 128 if dtype == "uint8" else 0
-    if not constants.parts:
-        return writer.constant((constants.weights + shift).astype(numpy_type), wish)
-    codes, zeros, multipliers = constants.parts
-    if codes is None:
-        raise ValueError("weights without codes")
-    wide = numpy_type if dtype == "float64" else np.dtype(np.float32)
-    name = writer.node("Cast", [writer.int4(codes, wish)], wish, to=helper.np_dtype_to_tensor_dtype(wide))
-    for operation, operand in (("Sub", zeros), ("Mul", multipliers), ("Add", np.array(shift) if shift else None)):
-        if operand is not None:
-            name = writer.node(operation, [name, writer.constant(operand.astype(wide), wish)], wish)
-    if dtype == "uint8":
-        name = writer.node("Cast", [name], wish, to=TensorProto.UINT8)
-    return name
 
 
 def within(where: str, bound: int, limit: int, what: str) -> None:
