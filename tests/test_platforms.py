@@ -92,3 +92,12 @@ def test_a_projects_own_platforms_come_first(tmp_path: Path) -> None:
     assert platform_folder(tmp_path) == ROOT / "platforms"  # an empty folder holds none
     (tmp_path / "platforms" / "x.yaml").write_text("version: 1\n", encoding="utf-8")
     assert platform_folder(tmp_path) == tmp_path / "platforms"
+
+
+def test_a_file_may_leave_out_how_activations_are_scaled(tmp_path: Path) -> None:
+    text = (ROOT / "platforms" / "generic.yaml").read_text(encoding="utf-8")
+    start, end = text.index("activation_granularities:"), text.index("nv12_stride_bytes:")
+    path = tmp_path / "generic.yaml"
+    path.write_text(text[:start] + text[end:], encoding="utf-8")
+    fact = load_platform(path).activation_granularities
+    assert (fact.value, fact.status) == (("per_tensor",), "inferred")

@@ -64,6 +64,12 @@ class Platform:
 FACTS: tuple[str, ...] = tuple(entry.name for entry in fields(Platform) if str(entry.type).startswith("Fact["))
 
 
+# Facts that a file may leave out, and what then holds.
+_UNSTATED: Mapping[str, Mapping[str, Any]] = {
+    "activation_granularities": {"value": ["per_tensor"], "source": "not stated", "status": "inferred"}
+}
+
+
 def platform_folder(project: Path) -> Path:
     """The project's ``platforms/``, else the one shipped with the package (or at the root of a checkout)."""
     package = Path(__file__).resolve().parent
@@ -110,8 +116,9 @@ def load_platform(path: Path) -> Platform:
 def _platform(data: Mapping[str, Any], path: Path) -> Platform:
     facts = {}
     for name in FACTS:
-        value = data[name]["value"]
-        facts[name] = Fact(**{**data[name], "value": tuple(value) if isinstance(value, list) else value})
+        stated = data[name] if name in data else _UNSTATED[name]
+        value = stated["value"]
+        facts[name] = Fact(**{**stated, "value": tuple(value) if isinstance(value, list) else value})
     return Platform(
         name=data["name"],
         title=data["title"],
