@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.tuning.bias_correction import analytic, column_means
+from npubake.tuning.bias_correction import analytic
 from npubake.tuning.candidate import Candidate, Layer, channel_means
+from npubake.tuning.matrix_form import MatrixForm
 from npubake.tuning.simulation import Array
 
 Wide = NDArray[np.float64]
@@ -29,9 +30,37 @@ def corrected_from_statistics(candidate: Candidate, groups: Collection[str]) -> 
     for layer in layers:
         if layer.form.tensor in means:
             values = candidate.constants.get(layer.operand.initializer, layer.nearest)
-            columns = column_means(layer.form, means[layer.form.tensor])
+            columns = covered_means(layer.form, means[layer.form.tensor])
             found[layer.operand.bias_name] = corrected_bias(layer, values, columns)
     return found
+
+
+def covered_means(form: MatrixForm, channel_means: Wide) -> Wide:
+    """Means of the columns [groups, columns] of an input whose channels have these means, evenly over each picture.
+
+    A kernel tap reads a value for a share of the output positions, and padding (or, in a ConvTranspose, the zeros
+    between values) for the rest: on maps of 7 x 7 a border tap of a 3 x 3 kernel misses one position in seven.
+    """
+    if form.operator == "linear":
+        return np.asarray(channel_means, np.float64)[None]
+    shares = np.ones(1)
+    for axis in range(len(form.kernel)):
+        shares = np.multiply.outer(shares, _tap_shares(form, axis)).reshape(-1)
+    return np.multiply.outer(np.asarray(channel_means, np.float64), shares).reshape(form.groups, form.columns)
+
+
+def _tap_shares(form: MatrixForm, axis: int) -> Wide:
+    """Share of the output places along one axis at which each tap reads a value, float64 [taps]."""
+    size, made = form.input_shape[2 + axis], form.output_shape[2 + axis]
+    reach = np.arange(form.kernel[axis])[:, None] * form.dilations[axis]
+    place = np.arange(made)[None, :]
+    if form.operator == "conv":
+        where = place * form.strides[axis] - form.begins[axis] + reach
+        inside = (where >= 0) & (where < size)
+    else:
+        ahead = place + form.begins[axis] - reach
+        inside = (ahead >= 0) & (ahead < size * form.strides[axis]) & (ahead % form.strides[axis] == 0)
+    return np.asarray(inside.mean(axis=1))
 
 
 def correctable(layer: Layer) -> bool:
