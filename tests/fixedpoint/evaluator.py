@@ -108,7 +108,7 @@ class Evaluator:
         scale, low, high = self.facts(name)
         bottom = low if limits[0] is None else min(max(low, round(limits[0] / scale)), high)
         top = high if limits[1] is None else max(min(high, round(limits[1] / scale)), bottom)
-        self.values[name] = Tensor(np.clip(data, bottom, top).astype(np.int64), True)
+        self.values[name] = Tensor(np.asarray(np.clip(data, bottom, top)).astype(np.int64), True)
 
     def members(self, group: Json) -> list[onnx.NodeProto]:
         return [self.nodes[name] for name in group["nodes"] if self.nodes[name].op_type != "Constant"]
@@ -449,6 +449,31 @@ def reference(node: onnx.NodeProto, inputs: Mapping[str, Array]) -> list[Array]:
     return [np.asarray(value) for value in ReferenceEvaluator(model).run(None, dict(inputs))]
 
 
+def max_pool(node: onnx.NodeProto, data: Array) -> Array:
+    """Largest element under each window, padding left out; onnx's own evaluator pads some shapes wrongly."""
+    spatial = data.ndim - 2
+    kernel = list(attribute(node, "kernel_shape", []))
+    strides, dilations = (list(attribute(node, name, [1] * spatial)) for name in ("strides", "dilations"))
+    pads = list(attribute(node, "pads", [0] * 2 * spatial))
+    assert not attribute(node, "ceil_mode", 0)  # optimize says the padding instead
+    sides = [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:], strict=True)]
+    padded = np.pad(data, sides, constant_values=-np.inf)
+    counts = [
+        (padded.shape[2 + axis] - (kernel[axis] - 1) * dilations[axis] - 1) // strides[axis] + 1
+        for axis in range(spatial)
+    ]
+    result = np.full((*data.shape[:2], *counts), -np.inf)
+    for offset in np.ndindex(*kernel):
+        cut = tuple(
+            slice(
+                place * dilations[axis], place * dilations[axis] + (counts[axis] - 1) * strides[axis] + 1, strides[axis]
+            )
+            for axis, place in enumerate(offset)
+        )
+        result = np.maximum(result, padded[(slice(None), slice(None), *cut)])
+    return result
+
+
 def movement(e: Evaluator, group: Json) -> None:
     known: dict[str, Array] = {name: e.x(name).astype(np.float64) for name in group["inputs"]}
     for node in e.members(group):
@@ -463,6 +488,9 @@ def movement(e: Evaluator, group: Json) -> None:
         if node.op_type == "GlobalMaxPool":  # onnx's evaluator drops a dimension of three
             data = inputs[node.input[0]]
             known[node.output[0]] = data.max(axis=tuple(range(2, data.ndim)), keepdims=True)
+            continue
+        if node.op_type == "MaxPool" and attribute(node, "auto_pad", b"NOTSET") in (b"NOTSET", "NOTSET"):
+            known[node.output[0]] = max_pool(node, inputs[node.input[0]])
             continue
         known.update(zip([name for name in node.output if name], reference(node, inputs), strict=True))
     for name in group["outputs"]:

@@ -11,13 +11,13 @@ from tests.fuzz.growing import DeadEndError, Growth
 
 Grow = Callable[[Growth, str], str]
 
-_PLAIN = (
+PLAIN = (
     "Abs", "Asinh", "Atan", "Ceil", "Celu", "Cos", "Elu", "Erf", "Floor", "HardSigmoid", "HardSwish", "LeakyRelu",
     "Mish", "Neg", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Tanh",
     "ThresholdedRelu",
 )  # fmt: skip
 # Functions that have no value, or too large a one, somewhere: the span that a Clip in front leaves them.
-_CLIPPED = {
+CLIPPED = {
     "Acos": (-0.95, 0.95), "Acosh": (1.1, 5.0), "Asin": (-0.95, 0.95), "Atanh": (-0.9, 0.9), "Cosh": (-3.0, 3.0),
     "Exp": (-5.0, 3.0), "Log": (0.05, 8.0), "Reciprocal": (0.2, 6.0), "Sinh": (-3.0, 3.0), "Sqrt": (0.0, 9.0),
     "Tan": (-1.2, 1.2),
@@ -25,9 +25,9 @@ _CLIPPED = {
 
 
 def function(growth: Growth, tensor: str) -> str:
-    kind = growth.dice.choice((*_PLAIN, *_CLIPPED, "Gelu", "PRelu", "Pow", "Clip"))
-    if kind in _CLIPPED:
-        low, high = _CLIPPED[kind]
+    kind = growth.dice.choice((*PLAIN, *CLIPPED, "Gelu", "PRelu", "Pow", "Clip"))
+    if kind in CLIPPED:
+        low, high = CLIPPED[kind]
         return growth.add(kind, [clipped(growth, tensor, low, high)])
     if kind == "Gelu":
         return growth.add(kind, [tensor], approximate=growth.dice.choice(("none", "tanh")))

@@ -20,27 +20,13 @@ def test_every_stage_holds_its_contract(model: onnx.ModelProto, lane: str) -> No
 
 
 def test_the_graphs_reach_every_function_and_most_operators() -> None:
-    """What is never grown is never tested: a hundred seeds hold more than sixty operators."""
+    """What is never grown is never tested."""
     grown = {node.op_type for seed in range(150) for node in from_seed(seed).graph.node}
     assert len(grown) > 60
-    named = {*operators._PLAIN, *operators._CLIPPED, "Gelu"}
-    assert named == UNARY_TABLES
-    assert {
-        "Conv",
-        "ConvTranspose",
-        "Gemm",
-        "MatMul",
-        "Softmax",
-        "LayerNormalization",
-        "Resize",
-        "AveragePool",
-    } <= grown
+    assert {"Conv", "ConvTranspose", "Gemm", "MatMul", "Softmax", "LayerNormalization", "Resize"} <= grown
+    assert {*operators.PLAIN, *operators.CLIPPED, "Gelu"} == UNARY_TABLES
 
 
-# Found by long runs (python -m tests.fuzz), each once wrong; the lane is that of the seed.
-FOUND: tuple[int, ...] = ()
-
-
-@pytest.mark.parametrize("seed", [0, 7, 20, *FOUND])
+@pytest.mark.parametrize("seed", range(4))
 def test_a_model_of_a_long_run_holds(seed: int) -> None:
     hold(from_seed(seed), LANES[seed % len(LANES)])
