@@ -100,7 +100,7 @@ class Mod:
 
     layers: tuple[str, ...] = ()
     epochs: int = 50
-    learning_rate: float = 0.1
+    learning_rate: float = 0.3
     schedule: Literal["constant", "cosine"] = "cosine"
     loss: Literal["mse"] = "mse"
     learn: tuple[Learnt, ...] = ()
