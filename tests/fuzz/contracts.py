@@ -76,7 +76,8 @@ def _quantised(model: onnx.ModelProto, lane: str) -> str:
     stretched = {
         name: value * np.float32(4) if value.dtype.kind == "f" else value for name, value in samples[1].items()
     }
-    floats = bool(lowered.float_nodes)
+    floats = any(entry.precision in ("float16", "float32") for entry in case.parameters.groups.values())
+    floats = floats or bool(lowered.float_nodes)  # those without a kernel of this size
     for feeds in (samples[0],) if floats else (samples[0], stretched):
         answers = [dict(zip(case.summary.outputs, runner.run(None, feeds), strict=True)) for runner in runners]
         for name in case.summary.outputs:
