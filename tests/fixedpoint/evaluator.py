@@ -336,6 +336,10 @@ def by_constant(e: Evaluator, group: Json, name: str, constant: Array) -> None:
 # Functions.
 
 
+def _given(values: list[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
 def mp_function(node: onnx.NodeProto, o: list[Any]) -> Any:
     """One ONNX operator in mpmath."""
     f = mpmath.mp
@@ -362,7 +366,7 @@ def mp_function(node: onnx.NodeProto, o: list[Any]) -> Any:
             f.mpf(0), min(f.mpf(1), get("alpha", float(np.float32(0.2))) * x + get("beta", 0.5))
         ),
         "HardSwish": lambda: x * max(f.mpf(0), min(f.mpf(1), x / 6 + f.mpf(1) / 2)),
-        "Clip": lambda: min(max(x, o[1] if o[1] is not None else x), o[2] if len(o) > 2 else max(x, o[1])),
+        "Clip": lambda: min([max([x, *_given(o[1:2])]), *_given(o[2:3])]),
         "Neg": lambda: -x,
         "Abs": lambda: abs(x),
         "Mul": lambda: x * o[1],

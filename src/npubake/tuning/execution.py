@@ -70,6 +70,7 @@ class Stream:
         piece = onnx.ModelProto()
         piece.ir_version = self._model.ir_version
         piece.opset_import.extend(self._model.opset_import)
+        piece.functions.extend(self._model.functions)
         graph = piece.graph
         graph.name = "piece"
         graph.node.extend(nodes)

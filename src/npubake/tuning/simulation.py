@@ -142,6 +142,7 @@ class _Opening:
         model = onnx.ModelProto()
         model.ir_version = self.calibrated.ir_version
         model.opset_import.extend(self.calibrated.opset_import)
+        model.functions.extend(self.calibrated.functions)
         graph = model.graph
         graph.name = self.calibrated.graph.name
         graph.node.extend(self.nodes)
