@@ -62,8 +62,8 @@ def test_untouched_everywhere_is_the_float_model_with_rounded_weights(made: Cand
 
 
 def test_constants_given_take_the_place_of_the_rounded_ones(made: Candidate) -> None:
-    bias = next(layer.operand.bias_name for layer in reversed(made.layers.values()))
-    changed = made.simulated.constants[bias] + np.arange(6, dtype=np.float32)
+    bias = list(made.layers.values())[-1].operand.bias_name
+    changed = np.add(made.simulated.constants[bias], np.arange(6), dtype=np.float32)
     forms, feeds = made.forms(), {"x": pictures(1)[0]}
     before = Simulator(made.simulated, ["y"], 1).run(feeds, forms)["y"]
     after = Simulator(made.simulated, ["y"], 1, {bias: changed}).run(feeds, forms)["y"]
