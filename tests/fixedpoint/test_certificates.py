@@ -125,6 +125,19 @@ def test_conv_accumulator_beyond_float32_takes_convinteger() -> None:
     assert found_value[0, 0, 0, 0] == np.float32(540 * 127 * 255 - 127)
 
 
+@pytest.mark.parametrize("rank", [1, 3])
+def test_convinteger_adds_its_bias_along_the_channels_in_any_rank(rank: int) -> None:
+    """540 products of 127 * 255 in one and three spatial axes; the second channel's bias is another one."""
+    weights = np.full((2, 540, *[1] * rank), 127)
+    case = integer_case("Conv", [1, 540, *[2] * rank], weights, held(), ())
+    assert certificate(case).kernel == "ConvInteger uint8 x uint8"
+    case.model.graph.node[0].input.append("b")
+    case.model.graph.initializer.append(numpy_helper.from_array(np.array([3, -1001], np.float32), "b"))
+    biased = Case(model=case.model, summary=summarise(case.model, ()), parameters=case.parameters)
+    values = np.random.default_rng(5).integers(0, 256, (1, 540, *[2] * rank)).astype(np.float32)
+    agrees(biased, [values])
+
+
 def test_depthwise_beyond_float32_is_not_left_in_float32() -> None:
     weights = np.full((2, 1, 24, 24), 127)
     case = integer_case("Conv", [1, 2, 24, 24], weights, held(), (16383, 16383), group=2)
@@ -253,11 +266,10 @@ def test_even_divisor_is_refused() -> None:
     assert caught.value.faults[0].where == "y/Conv"
 
 
-def test_divisors_too_large_for_a_multiplication_are_refused() -> None:
-    case = integer_case("Conv", [1, 2, 1, 1], np.full((1, 2, 1, 1), 5), held(), (16385,))
-    with pytest.raises(StageError) as caught:
-        case.lower()
-    assert "16385" in caught.value.faults[0].what
+def test_divisors_too_large_for_a_multiplication_are_divided_by() -> None:
+    case = integer_case("Conv", [1, 2, 1, 1], np.full((1, 2, 1, 1), 127), held(), (16385,))
+    assert certificate(case).kernel == "Conv float32 on integers"
+    agrees(case, [np.full((1, 2, 1, 1), value, np.float32) for value in (0, 31, 32, 33, 255)])
 
 
 def test_every_odd_divisor_rounds_alike_at_every_boundary() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from npubake.errors import Fault, StageError
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, accumulator_bound
 from npubake.fixedpoint.kernels.convolution_parts import (
     BytePart,
@@ -49,8 +48,9 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
         lower_in_parts(lowering, group, fused, constants, bound)
         return
     depthwise = constants.weights.shape[1] == 1 and attribute(fused.anchor, "group", 1) > 1
-    plain = not lowering.parameters.groups[group.name].accumulator_output and constants.in_bytes
-    to_bytes = plain and lowering.forms.parameters(target).dtype == "uint8" and constants.weights.ndim == 4
+    plain = not lowering.parameters.groups[group.name].accumulator_output
+    narrow = constants.in_bytes and constants.divisors is not None and constants.divisors.max() <= NARROW_LIMIT
+    to_bytes = plain and narrow and lowering.forms.parameters(target).dtype == "uint8" and constants.weights.ndim == 4
     if to_bytes and bound < INT32_LIMIT and not (depthwise and bound < FLOAT32_EXACT):
         _qlinear_convolution(lowering, group, fused, constants, bound)
     elif bound < FLOAT32_EXACT:
@@ -62,7 +62,7 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
         within(group.name, bound, INT32_LIMIT, "int32 accumulator")
         whole = BytePart(name=lowering.forms.quantized(source), zero_point=facts.zero_point, factor=1)
         name = integer_convolution(lowering, fused.anchor, whole, constants.stored(lowering, target, "uint8"), 128)
-        bias_name = lowering.writer.constant(constants.bias_along(1, 4).astype(np.int32), f"{target}/bias")
+        bias_name = lowering.writer.constant(constants.bias_along(1, constants.weights.ndim).astype(np.int32), f"{target}/bias")
         name = lowering.writer.node("Add", [name, bias_name], target)
         accumulator = Accumulator(name=name, dtype="int32", bound=bound, kernel="ConvInteger uint8 x uint8")
         finish_weighted(lowering, group, fused, constants, accumulator)
@@ -106,7 +106,6 @@ def _qlinear_convolution(
     facts, out = lowering.forms.parameters(source), lowering.forms.parameters(target)
     bounds = clamp_limits(out, fused.low, fused.high)
     clamped = bounds != limits(out)
-    divisors = _narrow_divisors(group, constants)
     one = writer.constant(np.float32(1), "one")
     inputs = [
         lowering.forms.quantized(source),
@@ -126,19 +125,10 @@ def _qlinear_convolution(
     else:
         lowering.forms.put(target, "quantized", name)
     exact = (
-        f"|acc| <= {bound} < 2^31; n odd, <= {max(divisors)} < 16384: 255.5 * 2^-23 < 1 / (2 n), "
+        f"|acc| <= {bound} < 2^31; n odd, <= {NARROW_LIMIT} < 16384: 255.5 * 2^-23 < 1 / (2 n), "
         "so that multiplying by fl32(2^k / n) rounds as the exact quotient"
     )
     lowering.certify(group, "QLinearConv uint8 x uint8", bound, exact)
-
-
-def _narrow_divisors(group: FusionGroup, constants: IntegerWeights) -> list[int]:
-    """The divisors; StageError unless every one is below what the proof of QLinearConv needs."""
-    divisors = [] if constants.divisors is None else [int(divisor) for divisor in constants.divisors]
-    if not divisors or max(divisors) > NARROW_LIMIT:
-        hint = "run calibrate again: a group of 8-bit tensors has one odd divisor below 16384 a channel"
-        raise StageError(Fault(what=f"divisors off the grid: {divisors[:3]}", where=group.name, hint=hint))
-    return divisors
 
 
 def _channel_parts(where: str, constants: IntegerWeights, groups: int, part: FloatPart) -> list[IntegerWeights]:
