@@ -10,14 +10,14 @@ from tests.e2e.workspace import Workspace
 
 
 def _add_tail(model: onnx.ModelProto) -> None:
-    """Logits + QuickGelu(two rounds of halving the logits and adding them)."""
+    """Scores + QuickGelu(two rounds of halving the scores and adding them)."""
     graph, output = model.graph, model.graph.output[0].name
     for node in graph.node:
-        node.output[:] = ["logits" if name == output else name for name in node.output]
+        node.output[:] = ["scores" if name == output else name for name in node.output]
     body = helper.make_graph(
         [
             helper.make_node("Mul", ["state", "half"], ["smaller"], name="halve"),
-            helper.make_node("Add", ["smaller", "logits"], ["next"], name="increase"),
+            helper.make_node("Add", ["smaller", "scores"], ["next"], name="increase"),
             helper.make_node("Identity", ["go"], ["on"], name="again"),
         ],
         "round",
@@ -33,9 +33,9 @@ def _add_tail(model: onnx.ModelProto) -> None:
     )
     graph.initializer.append(numpy_helper.from_array(np.array(0.5, np.float32), "half"))
     graph.initializer.append(numpy_helper.from_array(np.array(2), "rounds"))
-    graph.node.append(helper.make_node("Loop", ["rounds", "", "logits"], ["looped"], name="loop", body=body))
+    graph.node.append(helper.make_node("Loop", ["rounds", "", "scores"], ["looped"], name="loop", body=body))
     graph.node.append(helper.make_node("QuickGelu", ["looped"], ["bent"], name="bend", domain="com.microsoft"))
-    graph.node.append(helper.make_node("Add", ["bent", "logits"], [output], name="sum"))
+    graph.node.append(helper.make_node("Add", ["bent", "scores"], [output], name="sum"))
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
 
 
