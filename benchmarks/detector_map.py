@@ -17,13 +17,14 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
-from peers import VARIANTS, figure, measured, process
+from peers import VARIANTS, cached, figure, measured, process
 from PIL import Image
 from rungs import Road, quantised, rung_named, write_samples
 
@@ -81,10 +82,10 @@ def peer_models(cache: Path, subject: Subject) -> list[Contestant]:
     return found
 
 
-def own_models(cache: Path, subject: Subject) -> list[Contestant]:
+def own_models(cache: Path, subject: Subject, rungs: Sequence[str]) -> list[Contestant]:
     """npubake's integer models, made anew."""
     found = []
-    for name in RUNGS:
+    for name in rungs:
         rung = rung_named(name)
         folder = cache / "detector_models" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +169,7 @@ def head_sqnr(cache: Path, subject: Subject) -> dict[str, str]:
     shown = {}
     for variant in VARIANTS:
         if variant.lane == "a8w8" and variant.tool in PEERS and variant.fits(subject):
-            shown[f"{variant.tool}: {variant.title}"] = both(measured(cache, subject, variant))
+            shown[f"{variant.tool}: {variant.title}"] = both(cached(cache, subject, variant) or {})
     path = cache / "npubake.json"
     own = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name, result in own.get(subject.name, {}).items():
@@ -186,6 +187,7 @@ def main() -> None:
     parser.add_argument("--sources", type=Path)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--only", nargs="*", default=["peers", "npubake"], choices=["peers", "npubake"])
+    parser.add_argument("--rungs", nargs="*", default=list(RUNGS), choices=RUNGS)
     options = parser.parse_args()
     cache = options.cache.resolve()
     (subject,) = subjects(cache, ("digits_yolo_640",))
@@ -194,7 +196,7 @@ def main() -> None:
     names = sorted(labels.images)[: options.count]
     contestants = [Contestant(title="float", model=subject.model_path, optimised=True)]
     contestants += peer_models(cache, subject) if "peers" in options.only else []
-    contestants += own_models(cache, subject) if "npubake" in options.only else []
+    contestants += own_models(cache, subject, options.rungs) if "npubake" in options.only else []
     results = {}
     for one in contestants:
         results[one.title] = coco.evaluate(labels, names, detections(cache, folder, names, one))
