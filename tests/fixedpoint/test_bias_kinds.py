@@ -24,7 +24,7 @@ LEAST = {"int4": 10.0, "int8": 25.0, "int16": 30.0}  # dB; activations have 8 bi
 
 
 def shared(rng: np.random.Generator) -> onnx.ModelProto:
-    """Two Conv share weights and bias; their inputs differ 50 times in size; a tensor has a name that fresh ones take."""
+    """Two Conv share weights and bias; their inputs differ 50 times in size; a tensor has the name of a fresh one."""
     nodes = [
         node("Mul", "x fifty", "b/quantized"),
         node("Conv", "x w b", "b0"),
