@@ -113,14 +113,14 @@ def test_a_build_that_ends_early_leaves_the_last_good_one_whole(built: Workspace
     folder = built.root / "build" / "small"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     built.edit("op_types: [GlobalAveragePool]", "op_types: [Gemm]")
-    early = built.build("small", "--until", "calibrate")
+    early = built.build("small", "--until", "tune")
     assert {path: path.read_bytes() for path in before} == before
     aside = sorted(path.name for path in (folder / "until").iterdir())
     assert "small_calibrated_model.onnx" in aside
     told = {entry["path"] for entry in early.json["targets"]["small"]["artifacts"]}
     assert "build/small/until/small_calibrated_model.onnx" in told
     assert all((built.root / path).is_file() for path in told)
-    assert built.build("small", "--until", "calibrate").ran() == []
+    assert built.build("small", "--until", "tune").ran() == []
     built.build()
     assert not (folder / "until").exists()
     assert built.run("status", "small", "--json").json["targets"]["small"]["current"] is True
@@ -319,7 +319,7 @@ def test_lists_doctor_and_completion(built: Workspace) -> None:
 
 def test_cache_commands(built: Workspace) -> None:
     facts = built.run("cache", "info", "--json").json
-    assert facts["records"] == 21
+    assert facts["records"] == 22
     assert built.run("cache", "gc", "--max-age", "0", "--json").json["keys"] == []
     assert built.run("cache", "fsck").code == 0
     blob = next(path for path in (built.root / ".npubake" / "store" / "cas").rglob("*") if path.is_file())
@@ -431,5 +431,5 @@ def test_what_a_stage_warns_of_reaches_the_person_each_time(built: Workspace) ->
     built.edit("set: {activation: int16}", "set: {activation: int8}")
     for _ in range(2):  # the second time nothing is to be done
         result = built.run("build", "small")
-        assert "warning: calibrate: " in result.err
+        assert "warning: tune: " in result.err
         assert "is rounded to uint8 again by" in result.err

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.workspace import Workspace, write_digits
 
 MEASURES = {"measure", "measure_product", "gate"}
-FROM_CALIBRATE = {"calibrate", "ptq", "quantize", "compile", "verify", "package"}
+FROM_CALIBRATE = {"calibrate", "tune", "ptq", "quantize", "compile", "verify", "package"}
 BEFORE_CALIBRATE = {"import", "optimize", "samples", "observe", "measure_inputs"}
 
 
@@ -193,7 +193,7 @@ def test_a_hand_edited_artifact_is_noticed_and_restored(built: Workspace) -> Non
 @pytest.mark.parametrize(
     ("tool", "users", "first"),
     [
-        ("onnxruntime", {"import", "observe", "measure", "measure_product", "verify"}, "import"),
+        ("onnxruntime", {"import", "observe", "tune", "measure", "measure_product", "verify"}, "import"),
         ("pillow", {"samples", "measure_inputs"}, "samples"),
     ],
 )
