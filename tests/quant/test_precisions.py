@@ -127,6 +127,22 @@ def test_what_is_kept_apart_is_rounded_like_any_other(asked: Asked) -> None:
     assert "int16" not in made.dtypes.values()
 
 
+def test_movements_between_a_convolution_and_its_function_are_inner_too() -> None:
+    summary = chain(
+        ("c1", "linear", ["x"], ["t1"], "Gemm"),
+        ("flat", "movement", ["t1"], ["t2"], "Reshape"),
+        ("gelu", "table", ["t2"], ["t3"], "Gelu"),
+        ("c2", "linear", ["t3"], ["t4"], "Gemm"),
+        ("turn", "movement", ["t4"], ["t5"], "Transpose"),
+        ("act", "table", ["t5"], ["t6"], "Gelu"),
+        ("join", "concat", ["t5", "t6"], ["t7"], "Concat"),
+        outputs=["t7"],
+    )
+    made = decide_precisions(summary, LANES["a8w8"], [], frozenset())
+    assert made.inner == {"t1", "t2"}  # t5 has a second reader
+    assert {name for name, dtype in made.dtypes.items() if dtype == "int16"} == {"t1", "t2"}
+
+
 def test_int16_lanes_have_no_inner_tensors() -> None:
     assert decide_precisions(fused(), LANES["a16w8"], [], frozenset()).inner == frozenset()
 

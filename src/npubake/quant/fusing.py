@@ -22,7 +22,8 @@ def inner_tensors(
 ) -> frozenset[str]:
     """Results that never leave the kernel of an int8 weighted group. unfused: makers that a person keeps apart.
 
-    What one table alone reads; and behind either of the two, what one multiplication by a constant alone reads.
+    What one table alone reads, also behind movements; and behind either of the two, what one multiplication by a
+    constant alone reads.
     """
     readers: dict[str, list[FusionGroup]] = {}
     for group in summary.groups:
@@ -34,11 +35,24 @@ def inner_tensors(
         if not heads or decisions[group.name].precision != "int8" or group.name in unfused:
             continue
         for name in group.outputs:
-            alone = name not in summary.outputs and len(classes.members[classes.of[name]]) == 1
-            found = readers.get(name, [])
-            if alone and len(found) == 1 and _joins(group, found[0], decisions):
-                inner.add(name)
+            chain, reader = _moved(name, readers, decisions)
+            alone = set(chain).isdisjoint(summary.outputs) and set(classes.members[classes.of[name]]) == set(chain)
+            if alone and reader is not None and _joins(group, reader, decisions):
+                inner.update(chain)
     return frozenset(inner)
+
+
+def _moved(
+    name: str, readers: Mapping[str, list[FusionGroup]], decisions: Mapping[str, Decision]
+) -> tuple[list[str], FusionGroup | None]:
+    """``name`` and what movements alone make of it, and the group that reads the last of them; None for several."""
+    chain = [name]
+    while len(found := readers.get(chain[-1], [])) == 1:
+        reader = found[0]
+        if reader.kind != "movement" or len(reader.outputs) != 1 or decisions[reader.name].precision != "int8":
+            return chain, reader
+        chain.append(reader.outputs[0])
+    return chain, None
 
 
 def _joins(maker: FusionGroup, reader: FusionGroup, decisions: Mapping[str, Decision]) -> bool:
