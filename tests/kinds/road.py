@@ -78,7 +78,7 @@ def bake(
         (
             "calibrate",
             calibrate,
-            {"lane": "a8w8", **calibration},
+            {"lane": "a8w8", "calibration": {"method": "minmax"}, **calibration},  # kinds of graphs, not of ranges
             ("optimize.model", "optimize.graph", "observe.statistics"),
             ("model", "parameters", "record"),
         ),

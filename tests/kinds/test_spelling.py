@@ -149,7 +149,7 @@ def test_gemm_with_every_factor_and_every_bias(
     shape = (7, 3) if first else (3, 7)
     constants: dict[str, Array] = {"w": weights(5, 7) if second else weights(7, 5), "v": weights(5, 4)}
     if bias is not None:
-        constants["b"] = weights(*bias, seed=3)
+        constants["b"] = np.abs(weights(*bias, seed=3))  # so that the Relu leaves more than a rest
     gemm = node("Gemm", "x w b" if bias is not None else "x w", "t", alpha=0.5, beta=4.0, transA=first, transB=second)
     source = model(
         [gemm, node("Relu", "t", "u"), node("MatMul", "u v", "y")], constants, [value("x", shape)], [value("y", (3, 4))]

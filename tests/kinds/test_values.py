@@ -116,6 +116,6 @@ def test_a_clip_of_which_one_end_is_open_lets_nothing_through_below_the_other(tm
     for asymmetric in (True, False):
         folder = tmp_path / str(asymmetric)
         folder.mkdir()
-        baked = bake(source, pictures(), folder, calibration={"asymmetric": asymmetric})
+        baked = bake(source, pictures(), folder, calibration={"method": "minmax", "asymmetric": asymmetric})
         assert min(float(baked.run("quantize", feeds)[0].min()) for feeds in pictures()) == 0.0
         assert_faithful(baked, source, pictures(), 28)
