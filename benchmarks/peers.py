@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -246,9 +247,10 @@ def process(cache: Path, subject: Subject, variant: Variant, outputs: Path) -> d
 
 
 def reason(errors: str) -> str:
-    """The last line of a traceback, without the folders of this machine."""
+    """The last line of a traceback on one line, without the folders of this machine."""
     lines = [line for line in errors.strip().splitlines() if line.strip()]
-    return lines[-1][:300].replace(str(ROOT), "") if lines else ""
+    last = " ".join(lines[-1].split()) if lines else ""
+    return re.sub(rf"({re.escape(str(ROOT))}|{re.escape(tempfile.gettempdir())}|\S*/site-packages)/?", "", last)[:300]
 
 
 def figure(result: dict[str, Any]) -> float:

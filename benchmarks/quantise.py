@@ -182,7 +182,8 @@ def failures(results: Results, chosen: Sequence[Subject]) -> str:
         for variant in VARIANTS:
             result = results.peer(subject.name, variant)
             if result is not None and "failed" in result:
-                what = f"{NAMES[variant.tool]}, {variant.title}, {variant.lane}: `{result['failed']}`"
+                why = " ".join(result["failed"].split())
+                what = f"{NAMES[variant.tool]}, {variant.title}, {variant.lane}: `{why}`"
                 found.setdefault(what, []).append(subject.title)
         for rung in (*RUNGS, *TECHNIQUES):
             result = results.own.get(subject.name, {}).get(rung.name)

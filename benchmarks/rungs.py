@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from floating import float_outputs, session, sqnr_of_outputs
 from peer_runner import peak_megabytes
+from peers import reason
 
 from models import Subject
 
@@ -137,8 +138,7 @@ def npubake_result(cache: Path, subject: Subject, rung: Rung) -> dict[str, Any]:
         command = [str(word) for word in words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
         if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
-            return {"failed": lines[-1][:300]}
+            return {"failed": reason(done.stderr) or f"ended with {done.returncode}"}
         with np.load(outputs) as arrays:
             found = [arrays[name] for name in sorted(arrays.files)]
     facts = json.loads(done.stdout.strip().splitlines()[-1])
