@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ import numpy as np
 import onnxruntime
 from peers import VARIANTS, cached, figure, measured, process
 from PIL import Image
+from quantise import own_results
 from rungs import Road, quantised, rung_named, write_samples
 
 from models import ROOT, Subject, subjects
@@ -170,14 +170,12 @@ def head_sqnr(cache: Path, subject: Subject) -> dict[str, str]:
     for variant in VARIANTS:
         if variant.lane == "a8w8" and variant.tool in PEERS and variant.fits(subject):
             shown[f"{variant.tool}: {variant.title}"] = both(cached(cache, subject, variant) or {})
-    path = cache / "npubake.json"
-    own = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for name, result in own.get(subject.name, {}).items():
+    for name, result in own_results(cache, subject.name).items():
         shown[f"npubake: {rung_named(name).title}"] = both(result)
     return shown
 
 
-def both(result: dict[str, Any]) -> str:
+def both(result: Mapping[str, Any]) -> str:
     return " / ".join("-" if value is None else f"{value:.1f}" for value in result.get("sqnr_db", ()))
 
 

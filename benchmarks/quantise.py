@@ -51,8 +51,14 @@ class Results:
         return max(known, key=lambda pair: figure(pair[1]), default=None)
 
 
-def own_file(cache: Path) -> Path:
-    return cache / "npubake.json"
+def own_file(cache: Path, model: str, rung: str) -> Path:
+    return cache / "npubake" / f"{model}-{rung}.json"
+
+
+def own_results(cache: Path, model: str) -> dict[str, Result]:
+    """The last result of every rung and technique, by its name."""
+    files = {rung.name: own_file(cache, model, rung.name) for rung in (*RUNGS, *TECHNIQUES)}
+    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
 
 
 def load(cache: Path, chosen: Sequence[Subject]) -> Results:
@@ -62,20 +68,18 @@ def load(cache: Path, chosen: Sequence[Subject]) -> Results:
             result = cached(cache, subject, variant)
             if result is not None:
                 peers[subject.name, variant.tool, variant.title, variant.lane] = result
-    path = own_file(cache)
-    own = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    own = {subject.name: own_results(cache, subject.name) for subject in chosen}
     return Results(peers=peers, own=own)
 
 
 def run_npubake(cache: Path, chosen: Iterable[Subject], rungs: Sequence[Rung]) -> None:
     """Each rung on each subject, kept in the cache as it goes."""
-    path = own_file(cache)
+    (cache / "npubake").mkdir(exist_ok=True)
     for subject in chosen:
         for rung in rungs:
             result = npubake_result(cache, subject, rung)
-            own = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-            own.setdefault(subject.name, {})[rung.name] = result
-            path.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
+            text = json.dumps(result, indent=1) + "\n"
+            own_file(cache, subject.name, rung.name).write_text(text, encoding="utf-8")
             print(f"{subject.name:20s} {rung.lane:6s} {rung.title:34s} {line(result)}", flush=True)
 
 
