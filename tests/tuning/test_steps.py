@@ -81,7 +81,8 @@ def test_only_gains_are_kept_and_the_last_score_is_the_best(prepared: Prepared) 
     for trial in record["trials"]:
         if trial["after"] is not None:
             gain = np.mean(list(trial["after"].values())) - np.mean(list(trial["before"].values()))
-            assert trial["kept"] == (gain >= 0.1)
+            assert trial["kept"] <= (gain >= 0.1)
+            assert trial["kept"] == (gain >= 0.1) or trial["step"] == "calibration_method"  # which asks for more
     kept = [trial for trial in record["trials"] if trial["kept"]]
     assert record["score"] == kept[-1]["after"]
     assert record["kept"] == [trial["step"] for trial in kept]

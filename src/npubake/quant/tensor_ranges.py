@@ -64,9 +64,9 @@ def tensor_thresholds(
     for name in chosen:
         maker = makers.get(name)
         if name in request.input_ranges or fixed_range(maker) is not None:
-            chosen[name] = Threshold(asymmetric=maker is None or maker.function not in _SYMMETRIC)
+            chosen[name] = Threshold(method="minmax", asymmetric=maker is None or maker.function not in _SYMMETRIC)
         elif maker is None:
-            chosen[name] = Threshold(asymmetric=request.threshold.asymmetric)
+            chosen[name] = Threshold(method="minmax", asymmetric=request.threshold.asymmetric)
     groups = {group.name: group for group in summary.groups}
     for settings, names in zip(request.settings, matched, strict=True):
         for group in (groups[name] for name in names if settings.changes_threshold):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from npubake.tuning.execution import peak_bytes
 from npubake.tuning.hessian import HessianSettings
 from npubake.tuning.judging import Judge
 from npubake.tuning.lifting import choose_lifts, residual_streams
+from npubake.tuning.methods import best_method
 from npubake.tuning.moments import POSITIONS
 from npubake.tuning.rounding import Rounding, float_moments, round_from_float, round_in_execution
 from npubake.tuning.searching import SEARCHED, nearest_everywhere, with_searched_scales
@@ -51,7 +53,7 @@ def tune(
     wanted = parts.judged if settings.judge else ()
     judge = Judge.of(first.model, first.subject.summary, samples, wanted, threads)
     bench = Bench(judge=judge, threads=threads, judging=judge.able)
-    run = _Run(bench=bench, samples=samples, parts=parts, settings=settings)
+    run = _Run(bench=bench, samples=samples, parts=parts, settings=settings, starts=starts)
     stages = [run.start, run.lift, run.search, run.round] if run.free else [run.start, run.search, run.round]
     for done, step in enumerate(stages):
         progress(done, len(stages))
@@ -68,6 +70,7 @@ class _Run:
     samples: SampleSet
     parts: Split
     settings: TuneSettings
+    starts: Sequence[Start]
     _best: Standing | None = None
     _learned: tuple[str, Rounding] | None = None  # how the weights of the best candidate were learned
     refitted: int = 0
@@ -90,6 +93,8 @@ class _Run:
                 continue
             plain = self.bench.stand(candidate(begin))
             corrected = self._with_biases(plain)
+            if self.free:
+                corrected = self._with_method(corrected)
             if self._best is None:
                 self._best = corrected
             else:
@@ -162,6 +167,20 @@ class _Run:
             return plain
         proposal = self.bench.stand(replace(plain.candidate, constants=constants))
         return self.bench.compare(plain, proposal, "bias_correction", {"how": "analytic"})
+
+    def _with_method(self, stands: Standing) -> Standing:
+        """The method of calibration where it is left open; biases that were no gain before are tried again with it."""
+        chosen = best_method(self.bench, stands, partial(self._biased_like, stands.candidate), self._second_judge)
+        if chosen is stands or chosen.candidate.constants:
+            return chosen
+        return self._with_biases(chosen)
+
+    def _second_judge(self) -> Judge:
+        """As many other examples as judge: for choices that learn nothing from single examples."""
+        learn, count = self.parts.learn, len(self.parts.judged)
+        start = self.starts[0]
+        others = learn[:: max(len(learn) // count, 1)][:count]
+        return Judge.of(start.model, start.subject.summary, self.samples, others, self.bench.threads)
 
     def _biased_like(self, before: Candidate, proposal: Candidate) -> Candidate:
         """``proposal`` with the biases of the layers corrected that are in ``before``."""

@@ -59,11 +59,30 @@ class Bench:
         score = self.judge.score(self.simulator(candidate), candidate.forms()) if self.judging else None
         return Standing(candidate=candidate, score=score)
 
+    def gains(self, best: Standing, proposal: Standing, least: float = GAIN_DB) -> bool:
+        """Whether ``compare`` would keep ``proposal``; nothing is written down."""
+        return self._verdict(best.score, proposal.score, least)[0]
+
     def compare(
         self, best: Standing, proposal: Standing, step: str, settings: Mapping[str, Any], least: float = GAIN_DB
     ) -> Standing:
         """The better of the two; the trial is written down. least: dB that the proposal must win."""
         kept, why = self._verdict(best.score, proposal.score, least)
+        self._write(best, proposal, step, settings, (kept, why))
+        return proposal if kept else best
+
+    def pass_over(self, best: Standing, proposal: Standing, step: str, settings: Mapping[str, Any], why: str) -> None:
+        """Write down a trial that is not kept, whatever it gains here."""
+        gain = self._verdict(best.score, proposal.score, 0.0)[1]
+        self._write(best, proposal, step, settings, (False, f"{gain}; {why}"))
+
+    def skip(self, step: str, start: str, why: str) -> None:
+        """Write down a step that was not tried."""
+        self.trials.append(Trial(step=step, start=start, settings={}, before=None, after=None, kept=False, why=why))
+
+    def _write(
+        self, best: Standing, proposal: Standing, step: str, settings: Mapping[str, Any], verdict: tuple[bool, str]
+    ) -> None:
         self.trials.append(
             Trial(
                 step=step,
@@ -71,15 +90,10 @@ class Bench:
                 settings=dict(settings),
                 before=None if best.score is None else best.score.decibels,
                 after=None if proposal.score is None else proposal.score.decibels,
-                kept=kept,
-                why=why,
+                kept=verdict[0],
+                why=verdict[1],
             )
         )
-        return proposal if kept else best
-
-    def skip(self, step: str, start: str, why: str) -> None:
-        """Write down a step that was not tried."""
-        self.trials.append(Trial(step=step, start=start, settings={}, before=None, after=None, kept=False, why=why))
 
     def _verdict(self, before: Score | None, after: Score | None, least: float) -> tuple[bool, str]:
         if before is None or after is None:
