@@ -51,6 +51,29 @@ def test_score_is_pooled_over_the_examples(prepared: Prepared) -> None:
     assert score.decibels["y"] == pytest.approx(sum(halves) / 2, abs=0.006)
 
 
+def test_figures_of_some_examples_are_those_of_judging_them_alone(prepared: Prepared) -> None:
+    made = candidate(prepared.start())
+    bench = judge(prepared, 2, 7, 9)
+    simulator = Simulator(made.simulated, bench.tensors, 1)
+    whole = bench.score(simulator, made.forms())
+    assert bench.pooled([whole.examples[2], whole.examples[0]]) == judge(prepared, 2, 9).score(simulator, made.forms())
+    assert bench.score(simulator, made.forms(), [1]) == judge(prepared, 7).score(simulator, made.forms())
+
+
+def test_the_example_with_most_of_the_noise_comes_first() -> None:
+    """Relative to the signal of all: half of a tensor's energy lost weighs more than all of a small example's."""
+    bench = Judge(feeds=(), watched={"a": ("a", "b")}, references=())
+    examples = (
+        {"a": (1.0, 1.0), "b": (1.0, 1.0)},
+        {"a": (98.0, 49.0), "b": (8.0, 0.5)},
+        {"a": (1.0, 0.0), "b": (1.0, 4.0)},
+    )
+    shares = [1 / 100 + 1 / 10, 49 / 100 + 0.5 / 10, 4 / 10]
+    order = bench.worst_first(Score(decibels={"a": 0.0}, examples=examples))
+    assert order == [1, 2, 0]
+    assert sorted(shares, reverse=True) == [shares[place] for place in order]
+
+
 def test_what_the_last_layer_reads_is_judged_beside_few_outputs(prepared: Prepared) -> None:
     last = next(group for group in reversed(prepared.summary.groups) if group.kind == "linear")
     assert judge(prepared, 0, 1).watched == {"y": ("y", last.inputs[0])}

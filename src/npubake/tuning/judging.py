@@ -9,7 +9,7 @@ elements, what its last weighted layer reads is judged beside it: ten logits of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log10, prod
 from typing import Any
 
@@ -25,16 +25,21 @@ from npubake.tuning.execution import exposing
 from npubake.tuning.simulation import Form, Simulator
 
 Feeds = Mapping[str, NDArray[Any]]
+Example = Mapping[str, tuple[float, float]]  # of one example: judged tensor -> sums of squares, of signal and noise
 _SATURATED = 0.9  # mean of the largest probability
 _EXACT_DB = 120.0  # no error at all
+_LEAST_ENERGY = 1e-30
 _MANY_ELEMENTS = 256  # of one example: more need no others beside them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """decibels: SQNR of each judged tensor, by the name of the graph output that it stands for, to 0.01 dB."""
+    """decibels: SQNR of each judged tensor, by the name of the graph output that it stands for, to 0.01 dB; examples:
+    what it was made of.
+    """
 
     decibels: Mapping[str, float]
+    examples: tuple[Example, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def mean(self) -> float:
@@ -96,23 +101,38 @@ class Judge:
         """False where there is nothing to judge on or by."""
         return bool(self.watched)
 
-    def score(self, simulator: Simulator, forms: Mapping[str, Form], most: int | None = None) -> Score:
-        """Figures of one choice of forms; ``most``: on the first so many examples alone."""
-        signal = dict.fromkeys(self.tensors, 0.0)
-        noise = dict.fromkeys(self.tensors, 0.0)
-        for feeds, reference in zip(self.feeds[:most], self.references[:most], strict=True):
-            values = simulator.run(feeds, forms)
-            for tensor in self.tensors:
-                wanted = reference[tensor].astype(np.float64)
-                signal[tensor] += float(np.square(wanted).sum())
-                noise[tensor] += float(np.square(wanted - values[tensor]).sum())
-        found = {tensor: decibels(signal[tensor], noise[tensor]) for tensor in self.tensors}
-        return Score(
-            decibels={
-                name: round(sum(found[tensor] for tensor in several) / len(several), 2)
-                for name, several in self.watched.items()
-            }
-        )
+    def score(self, simulator: Simulator, forms: Mapping[str, Form], chosen: Sequence[int] | None = None) -> Score:
+        """Figures of one choice of forms; ``chosen``: on these examples alone."""
+        places = range(len(self.feeds)) if chosen is None else chosen
+        return self.pooled([self._example(place, simulator.run(self.feeds[place], forms)) for place in places])
+
+    def pooled(self, examples: Sequence[Example]) -> Score:
+        """The figures of what single examples gave."""
+        found = {
+            tensor: decibels(sum(entry[tensor][0] for entry in examples), sum(entry[tensor][1] for entry in examples))
+            for tensor in self.tensors
+        }
+        means = {
+            name: round(sum(found[tensor] for tensor in several) / len(several), 2)
+            for name, several in self.watched.items()
+        }
+        return Score(decibels=means, examples=tuple(examples))
+
+    def worst_first(self, score: Score) -> list[int]:
+        """Examples by their share of the noise of ``score``, which stands for all: few of them tell what costs most."""
+        signal = {tensor: sum(entry[tensor][0] for entry in score.examples) for tensor in self.tensors}
+        shares = [
+            sum(entry[tensor][1] / max(signal[tensor], _LEAST_ENERGY) for tensor in self.tensors)
+            for entry in score.examples
+        ]
+        return sorted(range(len(shares)), key=lambda place: -shares[place])
+
+    def _example(self, place: int, values: Mapping[str, NDArray[Any]]) -> Example:
+        found = {}
+        for tensor in self.tensors:
+            wanted = self.references[place][tensor].astype(np.float64)
+            found[tensor] = float(np.square(wanted).sum()), float(np.square(wanted - values[tensor]).sum())
+        return found
 
 
 def decibels(signal: float, noise: float) -> float:

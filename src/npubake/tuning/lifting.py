@@ -17,11 +17,12 @@ from npubake.quant.ranges import including_zero, widened
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.tensor_ranges import WIDE_MARGIN
 from npubake.tuning.candidate import Candidate
+from npubake.tuning.judging import Score
 from npubake.tuning.ranking import worst_first
 from npubake.tuning.simulation import Form, Simulator, form_of, untouched
-from npubake.tuning.trials import Bench
+from npubake.tuning.trials import Bench, Standing
 
-FEW_RANKED, MANY_RANKED = 2, 8  # examples that rank: a ranking is no figure, and level default has no time for more
+MANY_RANKED = 8  # examples that rank: a ranking is no figure
 FEW_JUDGED = 4
 _NEAR_DB = 0.25  # fewer lifted tensors are taken where they cost no more than this
 _STREAM_DB = 6.0  # what 16-bit residual streams must win to go beyond the number allowed
@@ -62,42 +63,62 @@ def liftable(candidate: Candidate) -> list[Liftable]:
     return list(found.values())
 
 
-def choose_lifts(bench: Bench, candidate: Candidate, most: int, *, thorough: bool) -> list[Liftable]:
+def choose_lifts(bench: Bench, stands: Standing, most: int, *, thorough: bool) -> list[Liftable]:
     """At most ``most`` computed tensors, those that win most on the unseen slice; [] where none does.
 
-    Not ``thorough``: ranked on 2 examples, chosen on 4, and as few tensors as come within 0.25 dB of the best.
+    Not ``thorough``: ranked on the example that holds most of the noise and on a middling one, chosen on the four that
+    hold most; as few tensors as come within 0.25 dB of the best, and none where all together do not win as much.
     """
-    examples = None if thorough else FEW_JUDGED
-    simulator = bench.simulator(candidate)
-    known = liftable(candidate)
-    noise = IsolatedNoise.of(bench, candidate, simulator, MANY_RANKED if thorough else FEW_RANKED)
-    by_group = {entry.group: entry for entry in known}
-    order = [by_group[name] for name in worst_first(list(by_group), lambda groups: noise(by_group, groups), most)]
-    order = _within(order, most)
-    statistics, forms = candidate.start.subject.statistics, candidate.forms()
-    means = {
-        size: bench.judge.score(simulator, {**forms, **wide_forms(order[:size], statistics)}, examples).mean
-        for size in (0, *_prefixes(len(order)))
-    }
+    known = {entry.group: entry for entry in liftable(stands.candidate)}
+    simulator, forms, places = _open(bench, stands)
+    ranking = places[:MANY_RANKED] if thorough else [places[0], places[len(places) // 2]]
+    noise = IsolatedNoise.of(bench, stands.candidate, simulator, ranking)
+    names = worst_first(list(known), lambda groups: noise(known, groups), most)
+    order = _within([known[name] for name in names], most)
+    judged = None if thorough else places[:FEW_JUDGED]
+    statistics = stands.candidate.start.subject.statistics
+    means = {0: _part(bench, stands, judged).mean}
+    for size in reversed(_prefixes(len(order))):
+        wide = wide_forms(order[:size], statistics)
+        means[size] = bench.judge.score(simulator, {**forms, **wide}, judged).mean
+        if not thorough and size == len(order) and means[size] < means[0] + _NEAR_DB:
+            return []
     best = max(means.values()) - (0.0 if thorough else _NEAR_DB)
-    return order[: next(size for size, mean in means.items() if mean >= best)]
+    return order[: min(size for size, mean in means.items() if mean >= best)]
 
 
-def residual_streams(bench: Bench, candidate: Candidate) -> list[Liftable]:
+def residual_streams(bench: Bench, stands: Standing) -> list[Liftable]:
     """Sums that pass on to further sums, where 16 bits for all of them win more than 6 dB; else []."""
-    summary = candidate.start.subject.summary
+    summary = stands.candidate.start.subject.summary
     adds = {group.name: group for group in summary.groups if group.kind == "add" and len(group.inputs) == 2}
     read = {name for group in adds.values() for name in group.inputs}
     streams = [
-        entry for entry in liftable(candidate) if entry.group in adds and read.intersection(adds[entry.group].outputs)
+        entry
+        for entry in liftable(stands.candidate)
+        if entry.group in adds and read.intersection(adds[entry.group].outputs)
     ]
     if not streams:
         return []
-    simulator, forms = bench.simulator(candidate), candidate.forms()
-    wide = wide_forms(streams, candidate.start.subject.statistics)
-    before, after = (bench.judge.score(simulator, tried, FEW_JUDGED) for tried in (forms, {**forms, **wide}))
-    gain = after.gain(before)
-    return streams if gain >= _STREAM_DB else []
+    simulator, forms, places = _open(bench, stands)
+    judged = places[:FEW_JUDGED]
+    wide = wide_forms(streams, stands.candidate.start.subject.statistics)
+    after = bench.judge.score(simulator, {**forms, **wide}, judged)
+    return streams if after.gain(_part(bench, stands, judged)) >= _STREAM_DB else []
+
+
+def _open(bench: Bench, stands: Standing) -> tuple[Simulator, dict[str, Form], list[int]]:
+    """The candidate's session, its forms, and the judging examples, those that hold most of its noise first."""
+    assert stands.score is not None  # bits are chosen where there is a judge
+    candidate = stands.candidate
+    return bench.simulator(candidate), candidate.forms(), bench.judge.worst_first(stands.score)
+
+
+def _part(bench: Bench, stands: Standing, places: Sequence[int] | None) -> Score:
+    """The candidate's figures on some of the examples that it has been judged on."""
+    assert stands.score is not None
+    if places is None:
+        return stands.score
+    return bench.judge.pooled([stands.score.examples[place] for place in places])
 
 
 def wide_forms(lifted: Sequence[Liftable], statistics: Mapping[str, TensorStatistics]) -> dict[str, Form]:
@@ -119,22 +140,22 @@ class IsolatedNoise:
     simulator: Simulator
     quiet: Mapping[str, Form]
     forms: Mapping[str, Form]
-    answers: Sequence[Mapping[str, NDArray[np.float32]]]
+    answers: Mapping[int, Mapping[str, NDArray[np.float32]]]
 
     @classmethod
-    def of(cls, bench: Bench, candidate: Candidate, simulator: Simulator, examples: int) -> IsolatedNoise:
+    def of(cls, bench: Bench, candidate: Candidate, simulator: Simulator, places: Sequence[int]) -> IsolatedNoise:
         statistics = candidate.start.subject.statistics
         quiet = {
             name: untouched(max(-statistics[name].minimum, statistics[name].maximum)) for name in simulator.quantised
         }
-        answers = [simulator.run(feeds, quiet) for feeds in bench.judge.feeds[:examples]]
+        answers = {place: simulator.run(bench.judge.feeds[place], quiet) for place in places}
         return cls(bench=bench, simulator=simulator, quiet=quiet, forms=candidate.forms(), answers=answers)
 
     def __call__(self, known: Mapping[str, Liftable], groups: Sequence[str]) -> float:
         chosen = {**self.quiet, **{name: self.forms[name] for group in groups for name in known[group].tensors}}
         total = 0.0
-        for feeds, answer in zip(self.bench.judge.feeds, self.answers, strict=False):
-            values = self.simulator.run(feeds, chosen)
+        for place, answer in self.answers.items():
+            values = self.simulator.run(self.bench.judge.feeds[place], chosen)
             for name, wanted in answer.items():
                 energy = float(np.square(wanted.astype(np.float64)).sum())
                 total += float(np.square(wanted.astype(np.float64) - values[name]).sum()) / max(energy, 1e-30)

@@ -106,8 +106,8 @@ class _Run:
         if most <= 0:
             return
         before = self.best.candidate
-        chosen = choose_lifts(self.bench, before, most, thorough=self.settings.level == "best")
-        streams = residual_streams(self.bench, before) if not self.settings.limited else []
+        chosen = choose_lifts(self.bench, self.best, most, thorough=self.settings.level == "best")
+        streams = residual_streams(self.bench, self.best) if not self.settings.limited else []
         chosen += [entry for entry in streams if entry not in chosen]
         if not chosen:
             self.bench.skip("int16", before.start.name, "no activation in 16 bits gains on the unseen slice")
