@@ -83,8 +83,9 @@ def test_a_layout_that_a_recipe_states_reaches_samples_and_calibrate(tmp_path: P
 
 def test_platforms_share_all_that_reads_no_platform(tmp_path: Path) -> None:
     tasks = plan(subjects(tmp_path), tmp_path)
-    for stage in ("import", "optimize", "samples", "observe"):
+    for stage in ("import", "optimize", "samples", "transform"):
         assert len(ids(tasks, stage)) == 1, stage
+    assert len(ids(tasks, "observe")) == 2  # the optimised graph, and the transformed one
     for stage in ("check", "calibrate", "quantize", "compile", "package"):
         assert len(ids(tasks, stage)) == 2, stage
 
@@ -106,3 +107,20 @@ def test_runtime_options_reach_no_task(tmp_path: Path) -> None:
     assert [task.id for task in before] == [task.id for task in after]
     (subject, *_) = subjects(tmp_path, RECIPE + stated)
     assert subject.target.recipe.runtime_options == {"queue": 3, "note": ["a", {"b": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("stated", "transformed"),
+    [
+        ("", True),
+        ("quant_config: {lane: a16w8}\n", False),
+        ("quant_config: {lane: a16w8, tuning: {level: best}}\n", True),
+        ("quant_config: {tuning: {level: none}}\n", False),
+        ("quant_config: {tuning: {level: none}, equivalent_transformation: {}}\n", True),
+        ("quant_config: {equivalent_transformation: false}\n", False),
+        ("quant_config: {tuning: {level: best}, equivalent_transformation: false}\n", False),
+    ],
+)
+def test_where_a_transformation_is_tried(tmp_path: Path, stated: str, transformed: bool) -> None:
+    tasks = plan(subjects(tmp_path, RECIPE + stated), tmp_path)
+    assert bool(ids(tasks, "transform")) == transformed

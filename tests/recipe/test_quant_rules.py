@@ -10,7 +10,6 @@ import pytest
 from npubake.errors import RecipeError
 from npubake.recipe.loader import load_recipe
 from npubake.recipe.quant_rules import quant_rules
-from npubake.recipe.unserved import UNSERVED, unserved
 from tests.recipe.writing import SMALL, write
 
 
@@ -39,7 +38,20 @@ def override(**change: Any) -> dict[str, Any]:
             {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="analytic")},
             ("layer_overrides", 0, "set", "bias_correction"),
         ),
-        (override(equivalent_transformation=False), ("layer_overrides", 0, "set", "equivalent_transformation")),
+        (
+            {
+                "quant_config": {"equivalent_transformation": False},
+                **override(equivalent_transformation=False),
+            },
+            ("layer_overrides", 0, "set", "equivalent_transformation"),
+        ),
+        (
+            {
+                "quant_config": {"tuning": {"level": "none"}},
+                **override(equivalent_transformation=False),
+            },
+            ("layer_overrides", 0, "set", "equivalent_transformation"),
+        ),
         (
             {
                 "quant_config": {
@@ -123,17 +135,6 @@ def test_a_granularity_takes_an_inherited_group_size_away(tmp_path: Path) -> Non
     text = "version: 1\nextends: base.yaml\nquant_config: {weights: {granularity: per_tensor}}\n"
     weights = load_recipe(write(tmp_path, "r.yaml", text)).quant_config.weights
     assert (weights.granularity, weights.group_size) == ("per_tensor", 32)
-
-
-@pytest.mark.parametrize("place", list(UNSERVED), ids=".".join)
-def test_what_no_stage_carries_out_is_refused_by_name(place: tuple[str, ...]) -> None:
-    for value in UNSERVED[place] or ("anything",):
-        data: Any = value
-        for step in reversed(place):
-            data = [data] if step == "*" else {step: data}
-        ((found, what, _),) = unserved(data)
-        assert found == tuple(0 if step == "*" else step for step in place)
-        assert str(place[-1]) in what
 
 
 def test_a_name_of_the_wrong_form_is_told_with_the_form(tmp_path: Path) -> None:

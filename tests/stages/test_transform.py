@@ -91,3 +91,15 @@ def test_a_function_that_changed_is_refused_by_output(tmp_path: Path, monkeypatc
     (fault,) = caught.value.faults
     assert fault.where == "y"
     assert "below 0.99999" in fault.what
+
+
+def test_where_nothing_is_gained_the_same_bytes_go_on(tmp_path: Path) -> None:
+    """So that observing them again is known to the store."""
+    everything = {"match": {"names": ["*"]}, "set": {"equivalent_transformation": False}}
+    run = _job(tmp_path, {"layer_overrides": [everything]})
+    transform.run(run)
+    for port in ("model", "graph"):
+        assert run.outputs[port].read_bytes() == run.input(port).read_bytes()
+    record = json.loads(run.outputs["record"].read_text())
+    assert (record["scaled"], record["absorbed"], record["cosine"]) == ([], [], {})
+    assert {entry["relation"] for entry in record["provenance"]} == {"same"}

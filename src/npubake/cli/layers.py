@@ -65,7 +65,7 @@ def _rows(subject: Subject, graph: bytes) -> list[dict[str, Any]]:
     transform = subject.target.recipe.quant_config.equivalent_transformation
     params = parameters.of_tune(subject)
     if transform is not None:
-        params["equivalent_transformation"] = {}
+        params["equivalent_transformation"] = False if transform is False else {}
     try:
         layers = resolved_layers(GraphSummary.from_json(json.loads(graph)), params)
     except RecipeError as error:

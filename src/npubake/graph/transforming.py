@@ -70,6 +70,11 @@ class Transformed:
     absorbed: tuple[Absorbed, ...] = ()
     declined: Mapping[str, tuple[Declined, ...]] = field(default_factory=dict)
 
+    @property
+    def changed(self) -> bool:
+        """False where nothing was found to gain: the model is the one that was given."""
+        return bool(self.scaled or self.absorbed)
+
     def to_json(self) -> dict[str, Any]:
         """The record: JSON values."""
         return {

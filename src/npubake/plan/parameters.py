@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from npubake.plan.subject import FAST_EXAMPLES, Subject
-from npubake.recipe.quant_config import differences
+from npubake.recipe.quant_config import EquivalentTransformation, differences
 from npubake.recipe.recipe import BASELINE_COSINE, Gate, RuntimeInput
 
 _CHECKED_FACTS = ("precisions", "activation_granularities", "max_l2m_bytes", "tail")
@@ -84,10 +84,17 @@ def of_calibrate(subject: Subject) -> dict[str, Any]:
 
 
 def transforms(subject: Subject) -> bool:
-    """Whether the road has a ``transform``: where it is asked for, and at level best, which tries it."""
+    """Whether the road has a ``transform``: where it is asked for, and where tuning tries it unasked: at level best,
+    and at level default for activations of 8 bits. ``false`` in the recipe forbids it.
+    """
     config = subject.target.recipe.quant_config
     by_layer = any(entry["set"].get("equivalent_transformation") for entry in _overrides(subject))
-    return config.equivalent_transformation is not None or by_layer or config.tuning.level == "best"
+    if config.load is not None and config.load.scales is not None:
+        return False  # the scales are of the graph as it is
+    narrow = subject.target.lane.value in _NARROW_LANES
+    tried = config.tuning.level == "best" or (config.tuning.level == "default" and narrow)
+    asked = config.equivalent_transformation
+    return by_layer or (tried if asked is None else asked is not False)
 
 
 def of_transform(subject: Subject) -> dict[str, Any]:
@@ -109,6 +116,7 @@ def of_transform(subject: Subject) -> dict[str, Any]:
 
 
 _WIDE_LANES = ("a16w8", "a16w16", "w4a16")
+_NARROW_LANES = ("a8w8", "fp16_a8w8")
 
 
 def tunes(subject: Subject) -> bool:
@@ -140,7 +148,7 @@ def of_tune(subject: Subject) -> dict[str, Any]:
         **stated(
             tuning=tuning,
             bias_correction=config.bias_correction,
-            equivalent_transformation=(config.equivalent_transformation is not None, False),
+            equivalent_transformation=(isinstance(config.equivalent_transformation, EquivalentTransformation), False),
         ),
         **{name: step and differences(step) for name, step in steps.items() if step is not None},
     }

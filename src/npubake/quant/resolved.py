@@ -43,7 +43,7 @@ class ResolvedLayer:
 
 
 def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[ResolvedLayer, ...]:
-    """Every fusion group in order. params: those of ``tune``, and ``equivalent_transformation`` where it is asked for.
+    """Every fusion group in order. params: those of ``tune``, and ``equivalent_transformation`` where it is stated.
 
     Raises RecipeError: a value that is not accepted, or a selector that selects nothing.
     """
@@ -54,7 +54,7 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
     types = {node.name: node.op_type for node in summary.nodes}
     roles = roles_of(summary)
     makers = summary.producer_group()
-    learnt = _learnt(summary, params.get("mod") or {})
+    learnt = layers_to_learn(summary, params.get("mod") or {})
     made = []
     for group in summary.groups:
         mine = _Mine.of(group.name, request, matched)
@@ -172,7 +172,7 @@ def _ranges(
     return {**settings, "asymmetric": setting("asymmetric", asymmetric)}
 
 
-def _learnt(summary: GraphSummary, mod: Mapping[str, Any]) -> frozenset[str]:
+def layers_to_learn(summary: GraphSummary, mod: Mapping[str, Any]) -> frozenset[str]:
     """Groups that ``mod`` names; all where it names none."""
     if "layers" not in mod:
         return frozenset(group.name for group in summary.groups)
@@ -189,7 +189,7 @@ def _steps(params: Mapping[str, Any], mine: _Mine, *, learnt: bool) -> Iterator[
             stated = params[name]
             value = stated if isinstance(stated, str) else stated is not False and (name != "mod" or learnt)
             found = Setting(value=value, why=f"quant_config.{name}")
-        if found is None and name != "equivalent_transformation" and level != "none":
+        if found is None and level != "none":
             found = Setting(value=f"level {level}", why="quant_config.tuning" if "tuning" in params else _DEFAULT)
         if found is not None:
             yield name, found

@@ -150,9 +150,11 @@ def quant_config(root: Node, data: dict[str, Any]) -> QuantConfig:
     )
 
 
-def _transformation(data: dict[str, Any] | None) -> EquivalentTransformation | None:
-    if data is None:
-        return None
+def _transformation(data: dict[str, Any] | bool | None) -> EquivalentTransformation | Literal[False] | None:
+    if data is None or data is False:
+        return data
+    if data is True:
+        return EquivalentTransformation()
     return EquivalentTransformation(**{name: value for name, value in data.items() if (name, value) != _SMOOTH})
 
 

@@ -143,7 +143,7 @@ class QuantConfig:
     calibration: RangeChoice = field(default_factory=RangeChoice)
     weights: WeightChoice = field(default_factory=WeightChoice)
     bits: BitPolicy = field(default_factory=BitPolicy)
-    equivalent_transformation: EquivalentTransformation | None = None
+    equivalent_transformation: EquivalentTransformation | Literal[False] | None = None
     search_weight_scale: ScaleSearch | Literal[False] | None = None
     hessian: Hessian | Literal[False] | None = None
     bias_correction: BiasCorrection | None = None

@@ -55,8 +55,9 @@ def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
 
 def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     for index, entry in enumerate(overrides):
-        tried = "equivalent_transformation" in config or config.get("tuning", {}).get("level") == "best"
-        if "equivalent_transformation" in entry["set"] and not tried:
+        whole = config.get("equivalent_transformation")
+        forbidden = whole is False or (whole is None and config.get("tuning", {}).get("level") == "none")
+        if "equivalent_transformation" in entry["set"] and forbidden:
             place = ("layer_overrides", index, "set", "equivalent_transformation")
             yield place, "no transformation is asked for that a layer could be kept out of", "Remove it."
         stated = config.get("bias_correction", "none")
@@ -71,7 +72,7 @@ def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found
 def _transformation(config: dict[str, Any]) -> Found:
     block = config.get("equivalent_transformation")
     names = ("cross_layer_equalization", "smoothing", "bias_absorption")
-    if block is not None and all(block.get(name, True) is False for name in names):
+    if isinstance(block, dict) and all(block.get(name, True) is False for name in names):
         hint = "Remove the block, or one of its lines."
         yield (_QUANT, "equivalent_transformation"), "every transformation is switched off", hint
 

@@ -18,7 +18,7 @@ from npubake.graph.model_file import load_model, save_model
 from npubake.graph.provenance import compose
 from npubake.graph.summarising import summarise
 from npubake.graph.summary import GraphSummary
-from npubake.graph.transforming import Settings, excluded_nodes, transform
+from npubake.graph.transforming import Settings, Transformed, excluded_nodes, transform
 from npubake.graph.transforms.ranges import ChannelRange
 from npubake.pipeline.stage import Job
 
@@ -34,12 +34,21 @@ def run(job: Job) -> None:
     made = transform(
         load_model(job.input("model")), _ranges(Statistics.load(job.input("statistics"))), settings, excluded
     )
+    if not made.changed:
+        for port in ("model", "graph"):  # the same bytes: to observe them again costs nothing
+            job.outputs[port].write_bytes(job.input(port).read_bytes())
+        _write_record(job, made, {})
+        return
     save_model(made.model, job.outputs["model"])
     after = summarise(made.model, compose(summary.provenance, made.provenance, made.model))
     after.save(job.outputs["graph"])
     with SampleSet.open(job.input("samples")) as samples:
         made_outputs = [name for name in summary.outputs if name in summary.producer_group()]
         cosines = _compare(job, made_outputs, samples)
+    _write_record(job, made, cosines)
+
+
+def _write_record(job: Job, made: Transformed, cosines: dict[str, float]) -> None:
     record = {**made.to_json(), "cosine": cosines}
     job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
 
