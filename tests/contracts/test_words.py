@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
@@ -15,7 +14,6 @@ from npubake.quant import parameters, request, weight_formats
 from npubake.quant.lanes import LANES, parse_lane
 from npubake.quant.thresholds import METHODS
 from npubake.recipe import data, presets, quant_config, recipe
-from npubake.recipe.unserved import UNSERVED
 from npubake.tuning import settings
 from npubake.tuning.hessian import HessianSettings
 from npubake.tuning.learning import LearningSettings
@@ -29,23 +27,16 @@ def test_files_that_are_listed_are_the_files_that_are_read() -> None:
     assert tuple(suffix for kind in ("npy", "npz", "pt") for suffix in data.KINDS[kind]) == arrays.SUFFIXES
 
 
-def served(place: tuple[str, ...], words: Iterable[str]) -> set[str]:
-    """Words that a recipe may say there: those of the format but for what no stage carries out yet."""
-    return set(words) - set(UNSERVED.get(place, ()))
-
-
 def test_lanes_have_the_same_names_and_spellings() -> None:
-    known = served(("quant_config", "lane"), quant_config.LANE_SPELLINGS) - {"platform"}
+    known = set(quant_config.LANE_SPELLINGS) - {"platform"}
     spellings = {text: quant_config.LANE_SPELLINGS[text] for text in known}
     assert set(spellings.values()) == set(LANES)
     assert {text: parse_lane(text).name for text in spellings} == spellings
 
 
 def test_choices_of_a_quantiser() -> None:
-    for place in (("quant_config", "calibration", "method"), ("layer_overrides", "*", "set", "method")):
-        assert served(place, get_args(quant_config.Method)) == set(METHODS)
-    for place in (("quant_config", "weights", "granularity"), ("layer_overrides", "*", "set", "granularity")):
-        assert served(place, get_args(quant_config.Granularity)) == set(get_args(weight_formats.Granularity))
+    assert set(get_args(quant_config.Method)) == set(METHODS)
+    assert set(get_args(quant_config.Granularity)) == set(get_args(weight_formats.Granularity))
     assert set(get_args(quant_config.Precision)) == set(get_args(parameters.Precision))
 
 

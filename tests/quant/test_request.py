@@ -15,7 +15,6 @@ from npubake.quant.ranges import Range
 from npubake.quant.request import Settings, parse_request
 from npubake.quant.thresholds import Threshold
 from npubake.quant.weight_formats import WeightFormat
-from npubake.recipe.unserved import UNSERVED
 
 
 def test_what_is_left_out_means_what_the_recipe_schema_says() -> None:
@@ -43,16 +42,13 @@ def test_the_recipe_accepts_what_is_accepted_here() -> None:
     change = schema["properties"]["layer_overrides"]["items"]["properties"]["set"]["properties"]
     assert set(change) == set(Settings.__slots__)
     for key in ("activation", "output", "weights", "granularity", "method", "bias_correction"):
-        refused = UNSERVED.get(("layer_overrides", "*", "set", key), ())
         for value in change[key]["enum"]:
-            if value in refused:
-                continue
             override = {"match": {"names": ["*"]}, "set": {key: value}}
             assert parse_request({"lane": "a8w8", "layer_overrides": [override]}).settings == (
                 Settings(**{key: value}),
             )
     lanes = set(schema["properties"]["quant_config"]["properties"]["lane"]["enum"]) - {"platform"}
-    assert {parse_lane(name).name for name in lanes - set(UNSERVED.get(("quant_config", "lane"), ()))} == set(LANES)
+    assert {parse_lane(name).name for name in lanes} == set(LANES)
 
 
 def test_every_choice_is_read() -> None:

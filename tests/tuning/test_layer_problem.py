@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from npubake.tuning.hessian import Grid
 from npubake.tuning.layer_problem import InputQuantiser, judged, settled_bias
+from npubake.tuning.learning import LearningSettings, learn_rounding
 from tests.tuning.problems import RELU, problem
 
 
@@ -51,3 +53,13 @@ def test_importance_weighs_the_rows() -> None:
     np.testing.assert_allclose(
         judged(replace(asked, importance=np.full((1, 6), 2.0)), values)[0], 2 * sum(rows), rtol=1e-9
     )
+
+
+def test_a_layer_without_a_bias_gets_none() -> None:
+    asked = replace(problem(), free_bias=False)
+    made = asked.outputs[:, :, :300] - asked.bias[:, :, None] + 0.2
+    np.testing.assert_array_equal(settled_bias(asked, made, slice(0, 300)), asked.bias)
+    settings = LearningSettings(epochs=2)
+    grid = Grid(scales=np.abs(asked.weights).max(axis=2, keepdims=True) / 7, low=-7, high=7)
+    learned = learn_rounding(asked, grid, grid.rounded(asked.weights), settings)
+    np.testing.assert_array_equal(learned.bias, asked.bias)

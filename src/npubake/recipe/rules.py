@@ -14,7 +14,6 @@ from npubake.errors import Fault
 from npubake.nearest import did_you_mean
 from npubake.recipe.presets import PRESETS
 from npubake.recipe.quant_rules import quant_rules
-from npubake.recipe.unserved import unserved
 
 _YUV = ("nv12", "yuv444")
 # What rules hold a block against; where the block is inherited, it is this that the recipe itself says otherwise.
@@ -42,7 +41,7 @@ def broken_rules(root: Node) -> list[Fault]:
     data = root.plain()
     return [
         Fault(what=what, where=str(_arising(root, place)), path=json_path(place), hint=hint)
-        for rule in (_platforms, _preset, _runtime_inputs, _calibration, quant_rules, unserved, _options)
+        for rule in (_platforms, _preset, _runtime_inputs, _calibration, quant_rules, _options)
         for place, what, hint in rule(data)
     ]
 

@@ -25,6 +25,7 @@ from npubake.quant.parameters import QuantizationParameters, digest_of_graph
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
 from npubake.quant.request import parse_request
+from npubake.quant.resolved import layers_to_learn
 from npubake.stages.calibrate import input_ranges, loaded_facts, model_facts
 from npubake.tuning.candidate import Start
 from npubake.tuning.settings import TuneSettings
@@ -45,7 +46,8 @@ def run(job: Job) -> None:
         starts.append(_start("transformed", job, *files[1]))
     first = starts[0]
     groups = [group.name for group in first.subject.summary.groups]
-    settings = TuneSettings.from_params(job.params, groups, first.request.overrides, first.matched)
+    taught = layers_to_learn(first.subject.summary, job.params.get("mod") or {})
+    settings = TuneSettings.from_params(job.params, groups, first.request.overrides, first.matched, taught)
     if first.request.loaded is not None:
         settings = replace(settings, max_int16=0, limited=True)  # loaded scales leave no bits to choose
     with SampleSet.open(job.input("samples")) as samples:

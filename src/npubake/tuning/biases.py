@@ -79,7 +79,13 @@ def corrected_bias(layer: Layer, values: NDArray[Any], mean: Wide, target: Wide 
     form = layer.form
     matrix = form.to_matrix(layer.operand.weights.astype(np.float64))
     shift = analytic(matrix, form.to_matrix(np.asarray(values, np.float64)), mean, target)
-    made = bias.astype(np.float64) + shift.reshape(bias.shape)
+    return within_bias_limit(layer, bias.astype(np.float64) + shift.reshape(bias.shape))
+
+
+def within_bias_limit(layer: Layer, made: Wide) -> Array:
+    """The bias ``made``, float64, with the old value of each channel whose new one would leave its half of int32."""
+    bias = layer.operand.bias
+    assert bias is not None  # only correctable layers come here
     scales = np.asarray(layer.parameters.scales) * layer.source.scale
     steps = made / np.tile(scales, bias.shape[-1] // len(scales))
     return np.where(np.abs(steps) < _BIAS_LIMIT, made, bias).astype(np.float32)

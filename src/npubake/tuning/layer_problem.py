@@ -50,7 +50,8 @@ class LayerProblem:
     arrives at the quantised layer's input quantiser; outputs [groups, rows, positions]: what the float layer gives,
     bias included, before its activation; clip: that activation's limits. importance [groups, rows]: weight of each
     output channel in the loss (None for plain mean squared error; the diagonal of the Fisher information is another
-    choice). seen: positions that are learned from; the rest judge.
+    choice). seen: positions that are learned from; the rest judge. free_bias: False where the layer has no bias that
+    could follow; ``bias`` then stays.
     """
 
     weights: Wide
@@ -61,6 +62,7 @@ class LayerProblem:
     seen: int
     clip: tuple[float, float] = (-np.inf, np.inf)
     importance: Wide | None = None
+    free_bias: bool = True
 
     def errors(self, made: Wide, bias: Wide, chosen: Chosen) -> Wide:
         """Student less teacher behind the activation, [groups, rows, positions]; made: products without bias."""
@@ -85,6 +87,8 @@ def judged(problem: LayerProblem, weights: Wide) -> tuple[float, Wide]:
 def settled_bias(problem: LayerProblem, made: Wide, chosen: Chosen) -> Wide:
     """The bias with which the mean error is about zero: exact without clipping, a few Newton steps with it."""
     bias = problem.bias.copy()
+    if not problem.free_bias:
+        return bias
     low, high = problem.clip
     for _ in range(_REPEATS if np.isfinite(problem.clip).any() else 1):
         out = made + bias[:, :, None]

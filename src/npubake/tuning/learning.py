@@ -183,6 +183,8 @@ class RoundingState:
 
     def move(self, gradients: tuple[Wide, Wide], rate: float, step: int) -> None:
         adam(self.variables.reshape(-1), gradients[0].reshape(-1), self._memory[0], rate, step)
+        if not self.problem.free_bias:
+            return
         shift = np.zeros(self.bias.size)
         adam(shift, gradients[1].reshape(-1), self._memory[1], rate, step)
         self.bias += shift.reshape(self.bias.shape) * np.sqrt(self.units)

@@ -1,8 +1,8 @@
 """tuning: the method of calibration where nobody named one. Tensors with a method of their own keep it.
 
 ``calibrate`` reads ``auto`` as ``mse``. Which method serves a network depends on whether its rare large values matter:
-between the three that are tried lie 4 dB on a recogniser of text, 6 dB on the scores of a detector. Ranges are inputs of
-the simulation, so each method is first scored by its scales alone; the best is then made as a build would make it.
+between the three that are tried lie 4 dB on a recogniser of text, 6 dB on the scores of a detector. Ranges are inputs
+of the simulation, so each method is first scored by its scales alone; the best is then made as a build would make it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the target is what the float layer makes of what it reads in the float model; er
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -79,27 +79,49 @@ def float_moments(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -
 
 def round_in_execution(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Array]:
     """Constants of all layers, each from what the quantised layers before it make of ``feeds``."""
-    real = Stream(candidate.start.model, feeds, {}, how.threads)
-    simulated = candidate.simulated
-    quantised = Stream(
-        with_forms(simulated, candidate.forms()),
-        feeds,
-        {**simulated.constants, **candidate.simulated_constants()},
-        how.threads,
-    )
-    place = {node.name: index for index, node in enumerate(candidate.start.model.graph.node)}
-    constants: dict[str, Array] = {}
+    walk = Walk(candidate, feeds, how.threads)
     with ThreadPoolExecutor(max_workers=how.threads) as pool:
-        for layer in sorted(filter(how.touches, candidate.layers.values()), key=lambda one: place[one.operand.node]):
-            real.advance(layer.operand.node)
-            quantised.advance(layer.operand.node)
-            moments = _seen(layer, simulated.views[layer.form.tensor], (real, quantised), how, pool)
-            made = _rounded(candidate, layer, moments, how)
-            constants.update(made)
-            quantised.constants.update(made)
-            if layer.operand.bias_name in made:
-                quantised.constants[layer.operand.bias_name] = on_bias_grid(layer, made[layer.operand.bias_name])
-    return constants
+        for layer in walk.layers(filter(how.touches, candidate.layers.values())):
+            moments = _seen(layer, walk, how, pool)
+            walk.settle(layer, _rounded(candidate, layer, moments, how))
+    return walk.made
+
+
+class Walk:
+    """The float and the quantised model side by side over ``feeds``, layer by layer in order of execution.
+
+    made: the constants that were settled so far, by initialiser; every layer behind reads what they give.
+    """
+
+    def __init__(self, candidate: Candidate, feeds: Sequence[Feeds], threads: int) -> None:
+        simulated = candidate.simulated
+        given = {**simulated.constants, **candidate.simulated_constants()}
+        self.made: dict[str, Array] = {}
+        self._real = Stream(candidate.start.model, feeds, {}, threads)
+        self._quantised = Stream(with_forms(simulated, candidate.forms()), feeds, given, threads)
+        self._views = simulated.views
+        self._place = {node.name: index for index, node in enumerate(candidate.start.model.graph.node)}
+        self.examples = range(len(feeds))
+
+    def layers(self, chosen: Iterable[Layer]) -> Iterator[Layer]:
+        """``chosen`` in order; everything in front of the one that comes out has been computed."""
+        for layer in sorted(chosen, key=lambda one: self._place[one.operand.node]):
+            self._real.advance(layer.operand.node)
+            self._quantised.advance(layer.operand.node)
+            yield layer
+
+    def read(self, layer: Layer, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What ``layer`` reads in the quantised model, and in the float one."""
+        tensor = layer.form.tensor
+        return self._quantised.live[index][self._views[tensor]], self._real.live[index][tensor]
+
+    def settle(self, layer: Layer, made: Mapping[str, Array]) -> None:
+        """Constants of ``layer``, for all that comes behind it."""
+        self.made.update(made)
+        self._quantised.constants.update(made)
+        bias = layer.operand.bias_name
+        if bias in made:
+            self._quantised.constants[bias] = on_bias_grid(layer, made[bias])
 
 
 def with_forms(simulated: SimulatedModel, forms: Mapping[str, Form]) -> onnx.ModelProto:
@@ -119,13 +141,12 @@ def with_forms(simulated: SimulatedModel, forms: Mapping[str, Form]) -> onnx.Mod
     return model
 
 
-def _seen(layer: Layer, view: str, streams: tuple[Stream, Stream], how: Rounding, pool: ThreadPoolExecutor) -> Moments:
+def _seen(layer: Layer, walk: Walk, how: Rounding, pool: ThreadPoolExecutor) -> Moments:
     """Moments of what the layer reads: examples in parallel, added up in their order."""
-    real, quantised = streams
 
     def of_example(index: int) -> Moments:
         moments = Moments.empty(layer.form, asymmetric=True)
-        read, target = quantised.live[index][view], real.live[index][layer.form.tensor]
+        read, target = walk.read(layer, index)
         if layer.group in how.rounded:
             accumulate(moments, layer.form, read, index, how.positions, target)
         else:
@@ -133,7 +154,7 @@ def _seen(layer: Layer, view: str, streams: tuple[Stream, Stream], how: Rounding
         return moments
 
     total = Moments.empty(layer.form, asymmetric=True)
-    for part in pool.map(of_example, range(len(real.live))):
+    for part in pool.map(of_example, walk.examples):
         _add(total, part)
     return total
 

@@ -47,8 +47,11 @@ class TuneSettings:
         groups: Sequence[str],
         overrides: Sequence[Mapping[str, Any]] = (),
         matched: Sequence[tuple[str, ...]] = (),
+        taught: Collection[str] | None = None,
     ) -> TuneSettings:
-        """params: the stage's; groups: all groups; matched: the groups of each of ``overrides``, in order."""
+        """params: the stage's; groups: all groups; matched: the groups of each of ``overrides``, in order; taught:
+        those that ``mod.layers`` names, None for all.
+        """
         tuning = params.get("tuning", {})
         level: Level = tuning.get("level", "default")
         return cls(
@@ -58,7 +61,16 @@ class TuneSettings:
             max_int16=tuning.get("max_int16", MAX_INT16[level]),
             limited="max_int16" in tuning,
             transformed=params.get("equivalent_transformation", False),
-            choices={step: _choice(step, params.get(step), groups, overrides, matched) for step in STEPS},
+            choices={
+                step: _choice(
+                    step,
+                    params.get(step),
+                    [name for name in groups if step != "mod" or taught is None or name in taught],
+                    overrides,
+                    matched,
+                )
+                for step in STEPS
+            },
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from npubake.calibration.samples import SampleSet
+from npubake.quant.operands import WEIGHTED_KINDS
 from npubake.tuning.biases import correctable, corrected_from_statistics
 from npubake.tuning.candidate import Candidate, Start, candidate
 from npubake.tuning.execution import peak_bytes
@@ -25,6 +26,7 @@ from npubake.tuning.rounding import Rounding, float_moments, round_from_float, r
 from npubake.tuning.searching import SEARCHED, nearest_everywhere, with_searched_scales
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.splitting import LEAST_SAMPLES, Split, split_samples
+from npubake.tuning.teaching import SCALES, Teaching, taught, unteachable
 from npubake.tuning.trials import Bench, Standing
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -55,9 +57,12 @@ def tune(
     bench = Bench(judge=judge, threads=threads, judging=judge.able)
     run = _Run(bench=bench, samples=samples, parts=parts, settings=settings, starts=starts)
     stages = [run.start, run.lift, run.search, run.round] if run.free else [run.start, run.search, run.round]
+    layers = len(run.to_teach)
     for done, step in enumerate(stages):
-        progress(done, len(stages))
+        progress(done, len(stages) + layers)
         step(starts)
+    if layers:
+        run.teach(lambda done: progress(min(len(stages) + done, len(stages) + layers), len(stages) + layers))
     run.learn_from_all()
     return Tuned(candidate=run.best.candidate, record=_record(run))
 
@@ -73,6 +78,7 @@ class _Run:
     starts: Sequence[Start]
     _best: Standing | None = None
     _learned: tuple[str, Rounding] | None = None  # how the weights of the best candidate were learned
+    _taught: Teaching | None = None  # likewise by ``mod``, after that
     refitted: int = 0
 
     @property
@@ -145,16 +151,42 @@ class _Run:
         if empirical or best:
             self._rounded("bias_correction", "execution", frozenset(), {"how": "empirical"})
 
+    @property
+    def to_teach(self) -> frozenset[str]:
+        """Weighted groups that ``mod`` is asked of."""
+        weighted = [group.name for group in self.starts[0].subject.summary.groups if group.kind in WEIGHTED_KINDS]
+        return self.settings.choices["mod"].among(weighted, free=False)
+
+    def teach(self, progress: Callable[[int], None]) -> None:
+        """MOD, from the best candidate's codes on, for the layers that the recipe names."""
+        base, settings = self.best.candidate, self.settings.choices["mod"].settings
+        for name, why in unteachable(base, self.to_teach).items():
+            self.bench.skip("mod", base.start.name, f"{name}: {why}")
+        how = Teaching.of(self.to_teach & base.layers.keys(), settings, self.bench.threads)
+        feeds = self._feeds(base, self.parts.learn)
+        proposal = taught(base, feeds, how, partial(self._biased_like, base), progress)
+        self._best = self.bench.compare(
+            self.best, self.bench.stand(proposal), "mod", {**settings, "layers": len(how.groups)}
+        )
+        if self.best.candidate is proposal:
+            self._taught = how
+
     def learn_from_all(self) -> None:
         """Once the judge has chosen how to round, round with the examples that judged among those learned from."""
-        if self._learned is None or not self.bench.judging:
+        if not self.bench.judging or (self._learned is None and self._taught is None):
             return
-        way, how = self._learned
-        base = nearest_everywhere(self.best.candidate)
-        feeds = self._feeds(base, (*self.parts.judged, *self.parts.learn))
-        made = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
+        made = self.best.candidate
+        feeds = self._feeds(made, (*self.parts.judged, *self.parts.learn))
+        if self._learned is not None:
+            way, how = self._learned
+            base = nearest_everywhere(made)
+            found = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
+            made = replace(base, constants={**base.constants, **found})
+        if self._taught is not None:
+            again = replace(self._taught, learn=self._taught.learn - SCALES)  # scales stay as they were judged
+            made = taught(made, feeds, again, lambda same: same, lambda _done: None)
         self.refitted = len(feeds)
-        self._best = replace(self.best, candidate=replace(base, constants={**base.constants, **made}))
+        self._best = replace(self.best, candidate=made)
 
     def _with_biases(self, plain: Standing) -> Standing:
         choice = self.settings.choices["bias_correction"]
