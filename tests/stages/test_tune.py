@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from npubake.calibration.inference import open_session
-from npubake.errors import StageError
+from npubake.errors import RecipeError, StageError
 from npubake.fixedpoint.lower import lower_model
-from npubake.graph.model_file import load_model
+from npubake.graph.model_file import load_model, save_model
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
@@ -99,8 +99,15 @@ def test_parameters_of_another_graph_are_refused(folder: Path, tmp_path: Path) -
 
 
 def test_a_transformed_graph_may_win(folder: Path, tmp_path: Path) -> None:
-    """The second graph here is the first one again: it gains nothing, so the first is kept, and said so."""
+    """The second graph here is the first one but for a remark: it gains nothing, so the first is kept, and said so."""
     files = {f"transformed_{kind}": folder / name for kind, name in FIRST.items()}
+    same = run(tune.run, "tune", folder, tmp_path, {"lane": "a8w8"}, **files)
+    steps = {trial["step"] for trial in json.loads(same["record"].read_text())["tuning"]["trials"]}
+    assert "equivalent_transformation" not in steps  # the very same bytes are not tried twice
+    model = load_model(folder / "model.onnx")
+    model.doc_string = "transformed"
+    files["transformed_model"] = tmp_path / "transformed.onnx"
+    save_model(model, files["transformed_model"])
     made = run(tune.run, "tune", folder, tmp_path, {"lane": "a8w8"}, **files)
     record = json.loads(made["record"].read_text())["tuning"]
     trial = next(trial for trial in record["trials"] if trial["step"] == "equivalent_transformation")
@@ -109,6 +116,26 @@ def test_a_transformed_graph_may_win(folder: Path, tmp_path: Path) -> None:
     params = {"lane": "a8w8", "tuning": {"judge": False}, "equivalent_transformation": True}
     made = run(tune.run, "tune", folder, tmp_path, params, **files)
     assert json.loads(made["record"].read_text())["tuning"]["start"] == "transformed"
+
+
+def test_the_layers_of_mod_are_named_by_patterns(folder: Path, tmp_path: Path) -> None:
+    """Their node names of the optimised graph; the float model that leaves differs in that layer alone."""
+    summary = GraphSummary.load(folder / "graph.json")
+    first, *_ = (group for group in summary.groups if group.kind == "conv")
+    params = {"lane": "a8w8", "tuning": {"level": "none", "judge": False}}
+    made = run(tune.run, "tune", folder, tmp_path, {**params, "mod": {"layers": [first.name], "epochs": 3}})
+    (trial,) = json.loads(made["record"].read_text())["tuning"]["trials"]
+    assert (trial["step"], trial["settings"]["layers"]) == ("mod", 1)
+    before, after = (
+        {tensor.name: tensor.raw_data for tensor in load_model(path).graph.initializer}
+        for path in (folder / "model.onnx", made["float"])
+    )
+    weights = QuantizationParameters.load(made["parameters"]).weights[first.name].initializer
+    changed = {name for name, value in before.items() if after[name] != value}
+    assert weights in changed
+    assert len(changed) == 2  # and its bias
+    with pytest.raises(RecipeError):
+        run(tune.run, "tune", folder, tmp_path, {**params, "mod": {"layers": ["nowhere"]}})
 
 
 FIRST = {"model": "model.onnx", "graph": "graph.json", "statistics": "statistics.npz"}

@@ -41,7 +41,7 @@ def run(job: Job) -> None:
     files = [(job.input("model"), job.input("graph"), job.input("statistics"))]
     starts = [replace(_start("optimised", job, *files[0]), given=given)]
     transformed = job.optional("transformed_model")
-    if transformed is not None:
+    if transformed is not None and transformed.read_bytes() != job.input("model").read_bytes():
         files.append((transformed, job.input("transformed_graph"), job.input("transformed_statistics")))
         starts.append(_start("transformed", job, *files[1]))
     first = starts[0]
