@@ -35,7 +35,7 @@ def network() -> onnx.ModelProto:
 
 def test_every_step_in_order() -> None:
     model = network()
-    made = transform(model, observed(model), Settings())
+    made = transform(model, observed(model), Settings(bias_absorption=True))
     assert {entry.kind for entry in made.scaled} == {"weighted", "function", "norm"}
     assert [entry.writer for entry in made.absorbed] == ["Conv_c"]
     assert list(made.declined) == ["cross_layer_equalization", "smoothing", "bias_absorption"]
@@ -51,10 +51,10 @@ def test_every_step_in_order() -> None:
 def test_steps_that_are_not_asked_for() -> None:
     model = network()
     ranges = observed(model)
-    only = transform(model, ranges, Settings(cross_layer_equalization=False, bias_absorption=False))
+    only = transform(model, ranges, Settings(cross_layer_equalization=False))
     assert {entry.kind for entry in only.scaled} == {"norm"}
     assert (list(only.declined), only.absorbed) == (["smoothing"], ())
-    none = transform(model, ranges, Settings(cross_layer_equalization=False, smoothing=None, bias_absorption=False))
+    none = transform(model, ranges, Settings(cross_layer_equalization=False, smoothing=None))
     assert none.model.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
 
 
@@ -88,9 +88,7 @@ def test_layers_that_overrides_keep_out() -> None:
 
 def test_settings_are_read_or_refused() -> None:
     assert Settings.read({}) == Settings()
-    assert Settings.read({"smoothing": False, "bias_absorption": False}) == Settings(
-        smoothing=None, bias_absorption=False
-    )
+    assert Settings.read({"smoothing": False, "bias_absorption": True}) == Settings(smoothing=None, bias_absorption=True)
     assert Settings.read({"smoothing": True}).smoothing == 0.5
     assert Settings.read({"smoothing": 1}).smoothing == 1.0
     with pytest.raises(RecipeError) as caught:

@@ -58,7 +58,6 @@ def override(**change: Any) -> dict[str, Any]:
                     "equivalent_transformation": {
                         "cross_layer_equalization": False,
                         "smoothing": False,
-                        "bias_absorption": False,
                     }
                 }
             },

@@ -68,7 +68,7 @@ def test_model_graph_and_record_fit_each_other(tmp_path: Path) -> None:
 
 def test_layers_that_are_kept_out(tmp_path: Path) -> None:
     off = {"match": {"op_types": ["Conv"]}, "set": {"equivalent_transformation": False}}
-    run = _job(tmp_path, {"layer_overrides": [off], "bias_absorption": False})
+    run = _job(tmp_path, {"layer_overrides": [off]})
     transform.run(run)
     record = json.loads(run.outputs["record"].read_text())
     assert record["scaled"] == []

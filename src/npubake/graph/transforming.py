@@ -32,7 +32,7 @@ class Settings:
 
     cross_layer_equalization: bool = True
     smoothing: float | None = 0.5
-    bias_absorption: bool = True
+    bias_absorption: bool = False
     activation_bits: int = 8
 
     @classmethod
@@ -51,7 +51,7 @@ class Settings:
         return cls(
             cross_layer_equalization=bool(params.get("cross_layer_equalization", True)),
             smoothing=None if share is False else float(share),
-            bias_absorption=bool(params.get("bias_absorption", True)),
+            bias_absorption=bool(params.get("bias_absorption", False)),
             activation_bits=bits,
         )
 

@@ -73,7 +73,7 @@ class EquivalentTransformation:
 
     cross_layer_equalization: bool = True
     smoothing: float | Literal[False] = 0.5
-    bias_absorption: bool = True
+    bias_absorption: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,8 @@ def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found
 
 def _transformation(config: dict[str, Any]) -> Found:
     block = config.get("equivalent_transformation")
-    names = ("cross_layer_equalization", "smoothing", "bias_absorption")
-    if isinstance(block, dict) and all(block.get(name, True) is False for name in names):
+    defaults = {"cross_layer_equalization": True, "smoothing": True, "bias_absorption": False}
+    if isinstance(block, dict) and all(block.get(name, default) is False for name, default in defaults.items()):
         hint = "Remove the block, or one of its lines."
         yield (_QUANT, "equivalent_transformation"), "every transformation is switched off", hint
 

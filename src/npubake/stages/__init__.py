@@ -7,7 +7,6 @@ Artifact types (one file each):
   file            the bytes of one source file
   sample_set      decoded, preprocessed examples (``calibration.samples``), a deterministic npz
   statistics      counts of every quantisable tensor (``calibration.statistics``)
-  moments         means and X.X' of what weighted groups read (``tuning.moments``), a deterministic npz
   parameters      quantisation parameters (``quant.parameters``)
   record          JSON facts about what a stage did (tables, certificates, provenance)
   figures         JSON figures of a measure; verdict: a gate's JSON answer
@@ -71,29 +70,22 @@ STAGES: dict[str, Stage] = {
             (*_RUNTIME, "numba"),
         ),
         _stage(
-            "moments",
-            1,
-            {"model": "onnx", "graph": "graph", "samples": "sample_set"},
-            {"moments": "moments"},
-            _RUNTIME,
-        ),
-        _stage(
             "calibrate",
-            4,
+            5,
             {"model": "onnx", "graph": "graph", "statistics": "statistics", "scales": "file?"},
             {"model": "onnx", "parameters": "parameters", "record": "record"},
             _ONNX,
         ),
         _stage(
             "transform",
-            1,
+            2,
             {"model": "onnx", "graph": "graph", "samples": "sample_set", "statistics": "statistics"},
             {"model": "onnx", "graph": "graph", "record": "record"},
             _RUNTIME,
         ),
         _stage(
             "tune",
-            1,
+            2,
             {
                 "model": "onnx",
                 "graph": "graph",

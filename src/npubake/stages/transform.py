@@ -1,6 +1,6 @@
 """stages: ``transform``, the optimised float graph made easier to quantise, its function unchanged. An adapter.
 
-Parameters: ``cross_layer_equalization`` (true), ``smoothing`` (0.5, or false), ``bias_absorption`` (true),
+Parameters: ``cross_layer_equalization`` (true), ``smoothing`` (0.5, or false), ``bias_absorption`` (false),
 ``activation_bits`` (8, or 16), ``layer_overrides`` of which ``set: {equivalent_transformation}`` is read.
 """
 
