@@ -88,7 +88,9 @@ def test_layers_that_overrides_keep_out() -> None:
 
 def test_settings_are_read_or_refused() -> None:
     assert Settings.read({}) == Settings()
-    assert Settings.read({"smoothing": False, "bias_absorption": True}) == Settings(smoothing=None, bias_absorption=True)
+    assert Settings.read({"smoothing": False, "bias_absorption": True}) == Settings(
+        smoothing=None, bias_absorption=True
+    )
     assert Settings.read({"smoothing": True}).smoothing == 0.5
     assert Settings.read({"smoothing": 1}).smoothing == 1.0
     with pytest.raises(RecipeError) as caught:
