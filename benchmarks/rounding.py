@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 from npubake.calibration.inference import TensorSession
 from npubake.calibration.samples import Example, InputForm, SampleSet, SampleWriter
 from npubake.graph.model_file import load_model
-from npubake.graph.summary import GraphSummary
+from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
 from npubake.pipeline.stage import Job
-from npubake.quant.operands import WEIGHTED_KINDS, weighted_operand
+from npubake.quant.operands import weighted_operand
 from npubake.stages import import_model, optimize
 from npubake.stages.calibrate import model_facts
 from npubake.tuning.hessian import Grid, HessianSettings, output_error, round_with_hessian
 from npubake.tuning.layer_problem import InputQuantiser, LayerProblem
 from npubake.tuning.learning import LearningSettings, learn_rounding
 from npubake.tuning.matrix_form import MatrixForm, chosen_positions, columns_at, matrix_forms
-from npubake.tuning.moments import Moments, observe_moments, positions_of
+from npubake.tuning.moments import POSITIONS, Moments, float_inputs, positions_of
 from npubake.tuning.weight_search import ScaleSearch, search_scales
 
 Wide = NDArray[np.float64]
@@ -70,7 +70,8 @@ class Subject:
 
     def moments(self, side: str, threads: int) -> dict[str, Moments]:
         with SampleSet.open(self.folder / f"{side}.npz") as samples:
-            return observe_moments(self.model, samples, list(self.forms.values()), threads)
+            feeds = [samples.read(index) for index in range(samples.count)]
+        return float_inputs(load_model(self.model), feeds, list(self.forms.values()), POSITIONS, threads)
 
     def problem(self, name: str, threads: int) -> LayerProblem:
         """8-bit inputs over the range of the calibration side; that side is learned from, the other judges."""

@@ -21,7 +21,6 @@ from npubake.calibration.statistics import (
     TensorStatistics,
     ascending_buckets,
     bucket_edges,
-    infinite_buckets,
     merge,
 )
 from npubake.errors import StageError
@@ -115,9 +114,8 @@ def test_values_that_are_not_finite_are_seen(value: float) -> None:
     for shape in ((2, 1), (1, 2)):  # both kernels
         tally = Tally(0)
         assert not tally.add(np.array([1.0, value], np.float32).reshape(shape), Tables())
-        assert infinite_buckets(tally.result().buckets)
     largest = float(np.finfo(np.float32).max)
-    assert not infinite_buckets(counted([largest, -largest]).buckets)
+    assert Tally(0).add(np.array([[largest], [-largest]], np.float32), Tables())
 
 
 @given(vectors, vectors, vectors)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,14 +12,11 @@ from numpy.typing import NDArray
 
 from npubake.calibration.inference import TensorSession
 from npubake.calibration.samples import SampleSet
-from npubake.errors import StageError
-from npubake.graph.summarising import summarise
 from npubake.graph.summary import GraphSummary
 from npubake.stages import import_model, optimize
-from npubake.stages import moments as stage
 from npubake.tuning.matrix_form import MatrixForm, chosen_positions, columns_at, matrix_forms
-from npubake.tuning.moments import Moments, accumulate, load_moments, observe_moments, positions_of, save_moments
-from tests.calibration.sets import PREPARED, build, job, request, save_arrays
+from npubake.tuning.moments import Moments, accumulate, float_inputs, positions_of
+from tests.calibration.sets import PREPARED, build, job, request
 from tests.tuning.layers import LAYERS, layer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,14 +92,19 @@ def weighted(folder: Path) -> list[str]:
     return [group.name for group in GraphSummary.load(folder / "graph").groups if group.kind in ("conv", "linear")]
 
 
+def examples(folder: Path) -> list[dict[str, NDArray[Any]]]:
+    with SampleSet.open(folder / "samples") as samples:
+        return [samples.read(index) for index in range(samples.count)]
+
+
 def test_a_pass_over_the_classifier(classifier: Path) -> None:
     """By float64 sums over what ONNX Runtime says that each layer reads."""
     path, names = classifier / "model", weighted(classifier)
     forms = matrix_forms(onnx.load(path), GraphSummary.load(classifier / "graph"), names)
-    with SampleSet.open(classifier / "samples") as samples:
-        made = observe_moments(path, samples, list(forms.values()), threads=1, positions=40)
-        session = TensorSession(path, [form.tensor for form in forms.values() if form.tensor != "image"], 1)
-        runs = [(feeds := samples.read(index)) | session.run(feeds) for index in range(3)]
+    feeds = examples(classifier)
+    made = float_inputs(onnx.load(path), feeds, list(forms.values()), 40, threads=1)
+    session = TensorSession(path, [form.tensor for form in forms.values() if form.tensor != "image"], 1)
+    runs = [example | session.run(example) for example in feeds]
     assert list(made) == names
     for name, form in forms.items():
         columns = np.concatenate(
@@ -116,36 +118,11 @@ def test_a_pass_over_the_classifier(classifier: Path) -> None:
         np.testing.assert_allclose(made[name].raw(), wanted, atol=1e-5 * max(wanted.max(), 1e-30))
 
 
-def test_the_stage_writes_the_same_bytes_for_any_thread_count(classifier: Path, tmp_path: Path) -> None:
-    inputs = {port: classifier / port for port in ("model", "graph", "samples")}
-    params = {"groups": weighted(classifier), "positions": 32}
-    written = []
-    for threads in (1, 3):
-        stage.run(replace(job(tmp_path, params, ("moments",), **inputs), threads=threads))
-        written.append((tmp_path / "moments").read_bytes())
-    assert written[0] == written[1]
-    loaded = load_moments(tmp_path / "moments")
-    assert list(loaded) == params["groups"]
-    save_moments(tmp_path / "again", loaded)
-    assert (tmp_path / "again").read_bytes() == written[0]
-    for entry in loaded.values():
+def test_the_same_bits_for_any_thread_count(classifier: Path) -> None:
+    model, graph = onnx.load(classifier / "model"), GraphSummary.load(classifier / "graph")
+    forms = list(matrix_forms(model, graph, weighted(classifier)).values())
+    one, three = (float_inputs(model, examples(classifier), forms, 32, threads) for threads in (1, 3))
+    for name, entry in one.items():
+        assert entry.products.tobytes() == three[name].products.tobytes()
+        assert entry.total.tobytes() == three[name].total.tobytes()
         assert np.array_equal(entry.products, entry.products.swapaxes(1, 2))
-
-
-def test_what_is_not_finite_is_named(tmp_path: Path) -> None:
-    text = """<ir_version: 10, opset_import: ["" : 17]> g (float[1,2] x) => (float[1,2] y) {
-      [split] h = Div (x, x)  [layer] y = MatMul (h, w) }"""
-    model = onnx.parser.parse_model(text)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), "w"))
-    model = onnx.shape_inference.infer_shapes(model)
-    onnx.save(model, tmp_path / "model.onnx")
-    graph = summarise(model, ())
-    examples = save_arrays(tmp_path, [np.array([[1, value]], np.float32) for value in (2, 0)])
-    build(examples, graph, request(PREPARED), tmp_path / "samples.npz")
-    forms = matrix_forms(model, graph, ["layer"])
-    with SampleSet.open(tmp_path / "samples.npz") as samples, pytest.raises(StageError) as caught:
-        observe_moments(tmp_path / "model.onnx", samples, list(forms.values()), threads=1)
-    (fault,) = caught.value.faults
-    assert "'layer'" in fault.what
-    assert fault.where is not None
-    assert fault.where.startswith("example 1")

@@ -50,11 +50,6 @@ def ascending_buckets() -> NDArray[np.int64]:
     return order
 
 
-def infinite_buckets(buckets: NDArray[np.int64]) -> bool:
-    """Whether any NaN or Inf was counted (the buckets of exponent 255)."""
-    return bool(buckets[_FINITE:_SIGN].any() or buckets[_SIGN + _FINITE :].any())
-
-
 def _no_floats() -> NDArray[np.float32]:
     return np.zeros(0, np.float32)
 

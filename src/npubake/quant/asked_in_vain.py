@@ -11,8 +11,7 @@ from typing import Any
 from npubake.errors import Fault
 from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.summary import FusionGroup, GraphSummary
-from npubake.quant.lanes import is_integer
-from npubake.quant.precisions import GEMM_KINDS, Precisions
+from npubake.quant.precisions import Precisions
 
 OF_WEIGHTS = ("weights", "granularity", "group_size", "search_weight_scale", "hessian", "bias_correction", "mod")
 OF_RANGES = ("method", "percentile", "asymmetric")
@@ -57,7 +56,7 @@ def setting_faults(
         if not matched:
             continue
         for key in (key for key in OF_WEIGHTS if key in change and change[key] not in _REFUSALS):
-            if not any(_has_weights(group, precisions) for group in matched):
+            if not any(precisions.holds_weights(group) for group in matched):
                 what = "none of the layers that it matches has weights that are held as integers"
                 hint = "Match a Conv, ConvTranspose, Gemm or MatMul with constant weights that computes in integers."
                 yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
@@ -66,11 +65,6 @@ def setting_faults(
                 what = "nothing that the layers make, which it matches, is held as an integer: no range is chosen"
                 hint = "Remove it, or ask int8 or int16 of these layers."
                 yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
-
-
-def _has_weights(group: FusionGroup, precisions: Precisions) -> bool:
-    weighted = group.kind in GEMM_KINDS and group.kind != "matmul"
-    return weighted and is_integer(precisions.groups[group.name].precision)
 
 
 def _makes_integers(group: FusionGroup, precisions: Precisions) -> bool:

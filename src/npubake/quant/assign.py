@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, RecipeError
 from npubake.graph.bit_policy import override_paths
-from npubake.graph.summary import GraphSummary
+from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
 from npubake.quant.lanes import is_integer
 from npubake.quant.loading import overlaid, require_all
 from npubake.quant.mixed_concats import KEPT_APART, MixedConcat, mixed_concats
-from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
+from npubake.quant.operands import ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
 from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.ranges import FLOAT16_MAX, Range

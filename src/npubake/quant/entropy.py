@@ -66,17 +66,13 @@ def _divergences(values: Histogram, seen: Range, span: float, levels: int, asymm
     low = np.minimum(-seen.low, kept) if asymmetric else kept
     high = np.minimum(seen.high, kept) if asymmetric else kept
     steps = (low + high) / levels / width  # in bins
-    sides = (_side(values, width), _side(_mirrored(values), width))
+    sides = (_side(values, width), _side(values.mirrored(), width))
     total = float(values.counts.sum())
     inside = sum(side.count[bins] for side in sides)
     gained = sum(side.entropy(bins, steps, levels) for side in sides)
     with np.errstate(divide="ignore", invalid="ignore"):
         divergences = gained / total - np.log(total) + np.log(inside)
     return np.asarray(kept), np.asarray(np.where(inside > 0.0, divergences, np.inf))
-
-
-def _mirrored(values: Histogram) -> Histogram:
-    return Histogram(low=-values.high[::-1], high=-values.low[::-1], counts=values.counts[::-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -62,7 +62,7 @@ def expected_error(statistics: TensorStatistics, parameters: TensorParameters) -
     highest = parameters.scale * (high - parameters.zero_point)
     left, right = np.clip(found.low, lowest, highest), np.clip(found.high, lowest, highest)
     rounding = _part(found, left, right) * _rounding(left, right, parameters.scale)
-    clipping = _clipping(found, highest) + _clipping(_mirrored(found), -lowest)
+    clipping = _clipping(found, highest) + _clipping(found.mirrored(), -lowest)
     count = float(found.counts.sum())
     return ExpectedError(
         signal=_signal(found, count),
@@ -98,10 +98,6 @@ def _counted(statistics: TensorStatistics) -> Histogram:
 
 def _signal(found: Histogram, count: float) -> float:
     return float(np.sum(found.counts * found.mean_squares)) / count
-
-
-def _mirrored(found: Histogram) -> Histogram:
-    return Histogram(low=-found.high[::-1], high=-found.low[::-1], counts=found.counts[::-1])
 
 
 def _part(found: Histogram, left: Vector, right: Vector) -> Vector:

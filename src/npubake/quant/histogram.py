@@ -33,6 +33,10 @@ class Histogram:
     def means(self) -> Vector:
         return (self.low + self.high) / 2.0
 
+    def mirrored(self) -> Histogram:
+        """The same of the values times -1."""
+        return Histogram(low=-self.high[::-1], high=-self.low[::-1], counts=self.counts[::-1])
+
     def magnitudes(self) -> Histogram:
         """The same of the absolute values, ascending by the far edge."""
         negative = self.high <= 0.0

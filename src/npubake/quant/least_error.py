@@ -29,8 +29,7 @@ def least_error_range(found: Histogram, floor: Range, levels: int, *, asymmetric
     asymmetric: the two ends are chosen apart; else both at one magnitude, with one step less (a code for each sign).
     """
     if asymmetric:
-        low_end = _negated(found)
-        lows, low_costs, low_counts = _candidates(low_end, -floor.low)
+        lows, low_costs, low_counts = _candidates(found.mirrored(), -floor.low)
         highs, high_costs, high_counts = _candidates(found, floor.high)
         steps = (lows[:, None] + highs[None, :]) / levels
         outside = low_counts[:, None] + high_counts[None, :]
@@ -41,10 +40,6 @@ def least_error_range(found: Histogram, floor: Range, levels: int, *, asymmetric
     ends, clipping, outside = _candidates(folded, floor.absmax)
     best = float(ends[int(np.argmin(clipping + _rounding(found, 2.0 * ends / (levels - 1), outside)))])
     return Range(low=-best, high=best)
-
-
-def _negated(found: Histogram) -> Histogram:
-    return Histogram(low=-found.high[::-1], high=-found.low[::-1], counts=found.counts[::-1])
 
 
 def _candidates(found: Histogram, floor: float) -> tuple[Vector, Vector, Vector]:

@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 
 from npubake.calibration.statistics import TensorStatistics
-from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 from npubake.quant.lanes import has_integer_kernel
 from npubake.quant.mixed_concats import mixed_concats
-from npubake.quant.precisions import GEMM_KINDS, Precisions, decide_precisions
+from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.ranges import FLOAT16_MAX, including_zero
 from npubake.quant.request import Request, asked
 from npubake.quant.sharing import SHARING_KINDS
@@ -37,8 +37,6 @@ RULES: Mapping[str, str] = {
     "outlier_values": "a few values that set the scale of 8 bits for all",
     "unused_range": "a range fixed by mathematics of which hardly anything was seen",
 }
-
-
 _NOTES = ("dead_channels", "mixed_concat")
 
 
@@ -122,7 +120,7 @@ def _dead_tensors(subject: Subject) -> Iterator[Finding]:
 def _dead_channels(subject: Subject) -> Iterator[Finding]:
     for name, seen in subject.statistics.items():
         maker, channels = subject.makers.get(name), seen.channels
-        if maker is None or maker.kind not in GEMM_KINDS or maker.kind == "matmul" or channels is None:
+        if maker is None or maker.kind not in WEIGHTED_KINDS or channels is None:
             continue
         dead = np.flatnonzero((channels.minima == 0) & (channels.maxima == 0))
         if 0 < len(dead) < len(channels.sums):

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npubake.errors import Fault, StageError
+from npubake.graph.summary import WEIGHTED_KINDS as WEIGHTED_KINDS
 from npubake.graph.summary import FusionGroup, GraphSummary, NodeFact
-
-WEIGHTED_KINDS = ("conv", "conv_transpose", "linear")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

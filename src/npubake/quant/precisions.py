@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
 
-from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 from npubake.quant.following import Narrowed, follow_makers, narrowed
 from npubake.quant.fusing import inner_tensors
 from npubake.quant.lanes import (
@@ -32,7 +32,7 @@ from npubake.quant.sharing import SHARING_KINDS, SharingClasses, sharing_classes
 from npubake.quant.weight_formats import WeightFormat
 
 _REACH = {"uint8": 255, "int16": 2**15}  # largest |q - zero point|
-GEMM_KINDS = ("conv", "conv_transpose", "linear", "matmul")
+GEMM_KINDS = (*WEIGHTED_KINDS, "matmul")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,10 @@ class Precisions:
     declined: Mapping[str, tuple[str, ...]]
     overflow: Mapping[str, tuple[str, ...]]
     narrowed: tuple[Narrowed, ...]
+
+    def holds_weights(self, group: FusionGroup) -> bool:
+        """True where the group has constant weights, in integers."""
+        return group.kind in WEIGHTED_KINDS and is_integer(self.groups[group.name].precision)
 
 
 def decide_precisions(

@@ -23,9 +23,9 @@ from npubake.graph.editing import infer_shapes
 from npubake.graph.int4 import int4_tensor
 from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.opset import IR_VERSION, OPSET, opset_of
-from npubake.graph.summary import FusionGroup, GraphSummary, Provenance
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary, Provenance
 from npubake.quant.lanes import is_integer
-from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
+from npubake.quant.operands import ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, WeightParameters, WeightType
 from npubake.quant.weight_formats import contraction_axis
 from npubake.quant.weight_scales import bias_scales, integer_bias

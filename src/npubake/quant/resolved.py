@@ -14,8 +14,6 @@ from npubake.graph.bit_policy import override_paths
 from npubake.graph.resolve import resolve_overrides
 from npubake.graph.roles import roles_of
 from npubake.graph.summary import FusionGroup, GraphSummary
-from npubake.quant.lanes import is_integer
-from npubake.quant.operands import WEIGHTED_KINDS
 from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.request import STEPS, Request, Settings, asked, parse_request
 from npubake.quant.tensor_ranges import fixed_range, tensor_thresholds
@@ -59,7 +57,7 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
     for group in summary.groups:
         mine = _Mine.of(group.name, request, matched)
         settings = _numbers(group, precisions)
-        if _integer_weights(group, precisions):
+        if precisions.holds_weights(group):
             settings |= {
                 **_weights(group, types, request, mine),
                 **dict(_steps(params, mine, learnt=group.name in learnt)),
@@ -119,10 +117,6 @@ def _numbers(group: FusionGroup, precisions: Precisions) -> dict[str, Setting]:
     elif held:
         settings["output"] = Setting(value=held[0], why=entry.why)
     return settings
-
-
-def _integer_weights(group: FusionGroup, precisions: Precisions) -> bool:
-    return group.kind in WEIGHTED_KINDS and is_integer(precisions.groups[group.name].precision)
 
 
 def _weights(group: FusionGroup, types: Mapping[str, str], request: Request, mine: _Mine) -> dict[str, Setting]:

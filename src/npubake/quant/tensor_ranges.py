@@ -13,7 +13,7 @@ from npubake.quant.request import Request
 from npubake.quant.saturation import useful_range
 from npubake.quant.scales import ClassRange
 from npubake.quant.sharing import SHARING_KINDS
-from npubake.quant.thresholds import Threshold, measured_range
+from npubake.quant.thresholds import INT16_LEVELS, UINT8_LEVELS, Threshold, measured_range
 
 # Known by mathematics; 1.0 then has a code of its own (255 of 0..1 in uint8).
 FIXED_RANGES: Mapping[str, Range] = {
@@ -174,5 +174,5 @@ def _told_apart(group: FusionGroup, first: str, precisions: Precisions, spans: M
         return _MOVED
     if group.kind != "table" or group.outputs[0] not in precisions.dtypes or target is None:
         return None
-    steps = 255 if precisions.dtypes[group.outputs[0]] == "uint8" else 65535
+    steps = UINT8_LEVELS if precisions.dtypes[group.outputs[0]] == "uint8" else INT16_LEVELS
     return useful_range(group.function, (spans[target].high - spans[target].low) / steps)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from npubake.graph.summary import GraphSummary, NodeFact
-from npubake.quant.operands import WEIGHTED_KINDS, ModelFacts
+from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary, NodeFact
+from npubake.quant.operands import ModelFacts
 from npubake.quant.request import Request
 from npubake.quant.weight_formats import WeightFormat
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from npubake.errors import Fault, StageError
 from npubake.graph.editing import attribute
-from npubake.graph.summary import FusionGroup, GraphSummary
-from npubake.quant.operands import WEIGHTED_KINDS
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 
 Operator = Literal["conv", "conv_transpose", "linear"]
 Wide = NDArray[np.float64]

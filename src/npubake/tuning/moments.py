@@ -7,25 +7,22 @@ give the same bits for any thread count and BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
-from npubake.calibration.archive import ArchiveReader, ArchiveWriter
-from npubake.calibration.inference import TensorSession
-from npubake.calibration.samples import SampleSet
-from npubake.errors import Fault, StageError
+from npubake.calibration.inference import open_session
 from npubake.tuning.exact_products import gram, product
+from npubake.tuning.execution import exposing
 from npubake.tuning.matrix_form import MatrixForm, chosen_positions, columns_at
 
 Wide = NDArray[np.float64]
-Progress = Callable[[int, int], None]
-POSITIONS = 256  # accuracy.md measured 128 to 256 positions an example
+POSITIONS = 256  # of one example; between 128 and 256 more of them were measured to gain nothing
 _FEW_COLUMNS = 64  # a depthwise kernel has 9 to 49 unknowns: a quarter of the positions determines it as well
 
 
@@ -115,80 +112,28 @@ def gram_total(rows: NDArray[Any]) -> Wide:
     return product(rows, np.ones((rows.shape[-1], 1)))[..., 0]
 
 
-def observe_moments(
-    model: Path,
-    samples: SampleSet,
+def float_inputs(
+    model: onnx.ModelProto,
+    feeds: Sequence[Mapping[str, NDArray[Any]]],
     forms: Sequence[MatrixForm],
+    positions: int,
     threads: int,
-    positions: int = POSITIONS,
-    progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Moments]:
-    """Moments of the float inputs of every form, by group, in one pass over all examples.
-
-    StageError where there is no example, or where one's values are not finite (the group and example are named).
+    """Moments of what each of ``forms`` reads in the float ``model``, by group; one example's tensors are held at a
+    time. positions: most of one example.
     """
-    if samples.count == 0:
-        raise StageError(Fault(what="the sample set holds no example", hint="give calibration data"))
     made = {form.group: Moments.empty(form) for form in forms}
-    fed = set(samples.inputs)
-    session = TensorSession(model, [form.tensor for form in forms if form.tensor not in fed], threads)
-    order = sorted(forms, key=lambda form: -form.groups * form.columns**2)
+    fed = {value.name for value in model.graph.input}
+    computed = list(dict.fromkeys(form.tensor for form in forms if form.tensor not in fed))
+    session = open_session(exposing(model, computed), "float model", threads) if computed else None
+    order = sorted(forms, key=lambda form: -form.groups * form.columns**2)  # the longest work first
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        for index in range(samples.count):
-            feeds = samples.read(index)
-            values = {**feeds, **session.run(feeds)}
-            _require_finite(forms, values, samples.describe(index))
-            work = [pool.submit(accumulate, made[f.group], f, values[f.tensor], index, positions) for f in order]
-            for each in work:
-                each.result()
-            progress(index + 1, samples.count)
+        for index, example in enumerate(feeds):
+            found = session.run(computed, dict(example)) if session is not None else []
+            values = {**example, **dict(zip(computed, found, strict=True))}
+
+            def add(form: MatrixForm, index: int = index, values: Mapping[str, NDArray[Any]] = values) -> None:
+                accumulate(made[form.group], form, values[form.tensor], index, positions)
+
+            list(pool.map(add, order))
     return made
-
-
-def _require_finite(forms: Sequence[MatrixForm], values: Mapping[str, NDArray[Any]], where: str) -> None:
-    bad = {form.tensor for form in forms if not np.isfinite(values[form.tensor]).all()}
-    faults = [
-        Fault(what=f"group {form.group!r} reads NaN or Inf: {form.tensor!r}", where=where, hint="look at this example")
-        for form in forms
-        if form.tensor in bad
-    ]
-    if faults:
-        raise StageError(*faults)
-
-
-def save_moments(path: Path, made: Mapping[str, Moments]) -> None:
-    """A deterministic npz: counts in ``moments.json``; for each group its total, and the upper triangles of X.X'."""
-    counts = [{"group": name, "count": moments.count} for name, moments in made.items()]
-    with ArchiveWriter(path) as archive:
-        archive.json("moments.json", {"version": 1, "groups": counts})
-        for at, moments in enumerate(made.values()):
-            archive.array(f"{at:05d}/total.npy", moments.total)
-            archive.array(f"{at:05d}/products.npy", _packed(moments.products))
-
-
-def load_moments(path: Path) -> dict[str, Moments]:
-    """What ``save_moments`` wrote. StageError where the file is something else."""
-    with ArchiveReader(path) as archive:
-        head = archive.json("moments.json")
-        return {
-            entry["group"]: Moments(
-                count=entry["count"],
-                total=(total := archive.array(f"{at:05d}/total.npy")),
-                products=_unpacked(archive.array(f"{at:05d}/products.npy"), total.shape[-1]),
-            )
-            for at, entry in enumerate(head["groups"])
-        }
-
-
-def _packed(square: Wide) -> Wide:
-    """Upper triangles row by row, [groups, K (K + 1) / 2]."""
-    return np.concatenate([square[:, row, row:] for row in range(square.shape[-1])], axis=1)
-
-
-def _unpacked(packed: Wide, size: int) -> Wide:
-    square = np.empty((len(packed), size, size))
-    start = 0
-    for row in range(size):
-        square[:, row, row:] = square[:, row:, row] = packed[:, start : start + size - row]
-        start += size - row
-    return square
