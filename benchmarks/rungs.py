@@ -169,6 +169,15 @@ class Road:
 
 def quantised(rung: Rung, road: Road) -> None:
     """From the model and the sample set (roles ``given``) to the integer model (role ``quantize``)."""
+    decided = calibrated(rung, road)
+    real = {"model": ("tune", "float"), "graph": ("tune", "graph")}
+    if decided == "calibrate":
+        real = {"model": ("optimize", "model"), "graph": ("optimize", "graph")}
+    road.run("quantize", {}, {**real, "parameters": (decided, "parameters")})
+
+
+def calibrated(rung: Rung, road: Road) -> str:
+    """From the model and the sample set (roles ``given``) to the fake-quantised model; the role that made it."""
     samples = {"samples": ("given", "samples")}
     road.run("import", {}, {"model": ("given", "model")})
     road.run("optimize", {}, {"model": ("import", "model")})
@@ -187,8 +196,8 @@ def quantised(rung: Rung, road: Road) -> None:
             given |= {"transformed_model": changed["model"], "transformed_graph": changed["graph"]}
             given["transformed_statistics"] = ("observe_transformed", "statistics")
         road.run("tune", {**params, **rung.tune}, given)
-        decided, real = "tune", {"model": ("tune", "float"), "graph": ("tune", "graph")}
-    road.run("quantize", {}, {**real, "parameters": (decided, "parameters")})
+        decided = "tune"
+    return decided
 
 
 def write_samples(path: Path, name: str, arrays: Any) -> None:

@@ -45,6 +45,8 @@ def external_files(data: bytes, paths: Sequence[Path]) -> dict[str, Path]:
     """The files that keep values of the model in ``data`` by the model's names of them. paths: sorted by those names;
     where their number is another one, no name is known, and ``parse_model`` says which files are missing.
     """
+    if not paths:
+        return {}
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,7 +101,12 @@ class QuantizationParameters:
 
     def save(self, path: Path) -> None:
         """Write them as JSON, sorted."""
-        text = json.dumps({"version": 1, **asdict(self)}, sort_keys=True, indent=1)
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain = {
+            name: {key: _plain(entry) for key, entry in value.items()} if isinstance(value, Mapping) else value
+            for name, value in values.items()
+        }
+        text = json.dumps({"version": 1, **plain}, sort_keys=True, indent=1)
         path.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -116,6 +121,11 @@ class QuantizationParameters:
             groups={name: GroupParameters(**entry) for name, entry in data["groups"].items()},
             weights={name: _weight_parameters(entry) for name, entry in data["weights"].items()},
         )
+
+
+def _plain(entry: Any) -> dict[str, Any]:
+    """Fields of a dataclass of plain values; ``asdict`` would copy each of its thousands of numbers by itself."""
+    return {each.name: getattr(entry, each.name) for each in fields(entry)}
 
 
 def _weight_parameters(entry: dict[str, Any]) -> WeightParameters:
