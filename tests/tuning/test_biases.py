@@ -12,11 +12,48 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from npubake.tuning.biases import corrected_from_statistics, covered_means
+from npubake.tuning.biases import corrected_from_statistics, covered_means, lost_mean
 from npubake.tuning.candidate import candidate
-from npubake.tuning.matrix_form import columns_at, matrix_forms
-from tests.tuning.layers import LAYERS, layer
+from npubake.tuning.matrix_form import MatrixForm, columns_at, matrix_forms
+from npubake.tuning.moments import Moments, accumulate
+from tests.tuning.layers import LAYERS, Layer, layer
 from tests.tuning.networks import network, pictures, prepare
+
+
+def by_channel(outputs: NDArray[np.float32], form: MatrixForm) -> NDArray[np.float64]:
+    """Mean of stacked outputs by channel."""
+    axis = outputs.ndim - 1 if form.operator == "linear" else 2
+    others = tuple(other for other in range(outputs.ndim) if other != axis)
+    return np.asarray(outputs.astype(np.float64).mean(axis=others))
+
+
+def case(name: str) -> tuple[Layer, MatrixForm, NDArray[np.float32], NDArray[np.float32]]:
+    """A layer, its form, examples with a mean, and coarsely rounded weights."""
+    made = layer(name)
+    form = matrix_forms(made.model, made.summary, ["layer"])["layer"]
+    rounded = (np.round(made.weights * 2) / 2).astype(np.float32)
+    return made, form, (made.inputs(6) + 0.7).astype(np.float32), rounded
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_means_of_columns_give_the_mean_of_the_outputs(name: str) -> None:
+    made, form, examples, rounded = case(name)
+    moments = Moments.empty(form)
+    for index, x in enumerate(examples):
+        accumulate(moments, form, x, index, positions=4 * form.positions)
+    shift = lost_mean(form.to_matrix(made.weights), form.to_matrix(rounded), moments.mean())
+    outputs = [np.stack([made.output(x, weights) for x in examples]) for weights in (None, rounded)]
+    wanted = by_channel(outputs[0], form) - by_channel(outputs[1], form)
+    np.testing.assert_allclose(shift, wanted, atol=2e-5)
+    assert np.abs(wanted).max() > 1e-3
+
+
+def test_means_of_quantised_inputs() -> None:
+    """By exact sums: W mean(t) - W_hat mean(x)."""
+    weights, rounded = np.array([[[1.5, -2.0]]]), np.array([[[1.0, -2.0]]])
+    shift = lost_mean(weights, rounded, np.array([[0.5, 0.25]]), np.array([[1.0, 0.5]]))
+    assert shift.tolist() == [1.5 * 1.0 - 2.0 * 0.5 - (1.0 * 0.5 - 2.0 * 0.25)]
+    assert lost_mean(weights, rounded, np.array([[0.5, 0.25]])).tolist() == [0.25]
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))

@@ -1,8 +1,8 @@
 """tuning: biases that take back what rounding the weights shifts, from the mean of what each layer reads.
 
-A layer computes W x + b; with rounded weights its mean output moves by (What - W) mean(x), a constant for each output
-channel that the bias can undo (Nagel et al., *Data-Free Quantization Through Weight Equalization and Bias Correction*,
-2019, section 4.2).
+A layer computes W x + b; with rounded weights its mean output moves by (W_hat - W) mean(x), a constant for each output
+channel that the bias can undo: Nagel, van Baalen, Blankevoort and Welling, *Data-Free Quantization Through Weight
+Equalization and Bias Correction*, arXiv 1906.04721, section 4.2 (there from batch norms, here observed).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.tuning.bias_correction import analytic
+from npubake.quant.weights import BIAS_LIMIT
 from npubake.tuning.candidate import Candidate, Layer, channel_means
+from npubake.tuning.exact_products import product
 from npubake.tuning.matrix_form import MatrixForm
 from npubake.tuning.simulation import Array
 
 Wide = NDArray[np.float64]
-_BIAS_LIMIT = 2**30  # the half of int32 that is the bias' own (quant.weights)
 
 
 def corrected_from_statistics(candidate: Candidate, groups: Collection[str]) -> dict[str, Array]:
@@ -78,8 +78,22 @@ def corrected_bias(layer: Layer, values: NDArray[Any], mean: Wide, target: Wide 
     assert bias is not None  # only correctable layers come here
     form = layer.form
     matrix = form.to_matrix(layer.operand.weights.astype(np.float64))
-    shift = analytic(matrix, form.to_matrix(np.asarray(values, np.float64)), mean, target)
+    shift = lost_mean(matrix, form.to_matrix(np.asarray(values, np.float64)), mean, target)
     return within_bias_limit(layer, bias.astype(np.float64) + shift.reshape(bias.shape))
+
+
+def lost_mean(
+    weights: NDArray[np.floating], rounded: NDArray[np.floating], mean: Wide, target_mean: Wide | None = None
+) -> Wide:
+    """What to add to the bias, float64 [groups * rows]: W mean(t) - W_hat mean(x).
+
+    weights, rounded: W and W_hat (real values), [groups, rows, columns]; mean: of the columns that the quantised layer
+    reads, [groups, columns]; target_mean: of the float ones, where they are not the same.
+    """
+    wide, made = np.asarray(weights, np.float64), np.asarray(rounded, np.float64)
+    if target_mean is None:
+        return product(wide - made, mean[:, :, None]).reshape(-1)
+    return (product(wide, target_mean[:, :, None]) - product(made, mean[:, :, None])).reshape(-1)
 
 
 def within_bias_limit(layer: Layer, made: Wide) -> Array:
@@ -88,4 +102,4 @@ def within_bias_limit(layer: Layer, made: Wide) -> Array:
     assert bias is not None  # only correctable layers come here
     scales = np.asarray(layer.parameters.scales) * layer.source.scale
     steps = made / np.tile(scales, bias.shape[-1] // len(scales))
-    return np.where(np.abs(steps) < _BIAS_LIMIT, made, bias).astype(np.float32)
+    return np.where(np.abs(steps) < BIAS_LIMIT, made, bias).astype(np.float32)

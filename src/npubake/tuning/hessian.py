@@ -110,7 +110,7 @@ def asymmetric_target(weights: NDArray[np.floating], moments: Moments, damping: 
     """W* of the asymmetric problem, [groups, rows, columns] float64: W + W (C - H) (H + damping * mean diagonal)^-1.
 
     H: covariance of the inputs read, C: of the inputs wanted with those read. Damped towards the weights themselves.
-    The bias then takes up W mean(t) - W_hat mean(x) (``bias_correction.analytic``).
+    The bias then takes up W mean(t) - W_hat mean(x) (``biases.lost_mean``).
     """
     wide, hessian = np.asarray(weights, np.float64), moments.centred()
     lacking = product(wide, moments.centred_cross() - hessian)
