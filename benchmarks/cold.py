@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from peer_runner import peak_megabytes
 from peers import VARIANTS, process
-from rungs import Road, calibrated, peak_megabytes, rung_named, write_samples
+from rungs import Road, calibrated, rung_named, write_samples
 
 from models import ENTRIES, Subject, subjects
 
@@ -103,7 +104,8 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        run_one(*options.one, samples=next(iter(options.samples), None))
+        model, data = options.one
+        run_one(model, data, next(iter(options.samples), None))
         return
     if options.cache is None:
         parser.error("--cache is needed")

@@ -7,7 +7,7 @@ of the simulation, so each method is first scored by its scales alone; the best 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -54,21 +54,18 @@ def best_method(
     if not bench.gains(stands, best):
         return bench.compare(stands, best, STEP, _shown(chosen))
     best = bench.stand(finished(candidate(best.candidate.start)))
-    gain = _gain(bench, stands, best, (bench.judge, second()))
+    gain = _gain(bench, stands, best, second())
     if gain < LEAST_DB:
         bench.pass_over(stands, best, STEP, _shown(chosen), f"{gain:+.2f} dB with other examples beside these")
         return stands
     return bench.compare(stands, best, STEP, _shown(chosen))
 
 
-def _gain(bench: Bench, before: Standing, after: Standing, judges: Sequence[Judge]) -> float:
-    """Mean gain in dB over the slices of ``judges``."""
-    return sum(_gain_on(bench, before, after, judge) for judge in judges) / len(judges)
-
-
-def _gain_on(bench: Bench, before: Standing, after: Standing, judge: Judge) -> float:
-    old, new = (judge.score(bench.simulator(each.candidate), each.candidate.forms()) for each in (before, after))
-    return new.gain(old)
+def _gain(bench: Bench, before: Standing, after: Standing, second: Judge) -> float:
+    """Mean gain in dB over the slice that both have been judged on and that of ``second``."""
+    old, new = (second.score(bench.simulator(each.candidate), each.candidate.forms()) for each in (before, after))
+    own = after.score.gain(before.score) if before.score and after.score else 0.0
+    return (own + new.gain(old)) / 2
 
 
 def with_method(start: Start, threshold: Threshold) -> Start:
