@@ -40,7 +40,16 @@ def test_choices_of_a_quantiser() -> None:
     assert set(get_args(quant_config.Precision)) == set(get_args(parameters.Precision))
 
 
+def test_integers_of_lanes_have_the_same_bits() -> None:
+    bits = {"int4": 4, "int8": 8, "int16": 16}
+    integers = {name: {lane.general, *lane.op_types.values()} & bits.keys() for name, lane in LANES.items()}
+    made = {name: (bits[kinds.pop()], bits[LANES[name].weights]) for name, kinds in integers.items() if kinds}
+    assert made == quant_config.INTEGER_BITS
+
+
 def test_steps_of_tuning_have_the_same_names_and_defaults() -> None:
+    assert quant_config.STEPS == request.STEPS
+    assert quant_config.TUNED_STEPS == settings.STEPS
     assert set(get_args(quant_config.Level)) == set(settings.MAX_INT16) == set(get_args(settings.Level))
     assert quant_config.Tuning().held_out == settings.HELD_OUT
     assert quant_config.Hessian().positions == POSITIONS

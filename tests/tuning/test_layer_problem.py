@@ -45,16 +45,6 @@ def test_the_loss_is_that_of_the_unseen_positions() -> None:
     assert judged(everything, values)[0] > 0
 
 
-def test_importance_weighs_the_rows() -> None:
-    asked = problem()
-    values = np.round(asked.weights, 1)
-    rows = [judged(replace(asked, importance=np.eye(6)[None, row]), values)[0] for row in range(6)]
-    np.testing.assert_allclose(sum(rows), judged(asked, values)[0], rtol=1e-9)
-    np.testing.assert_allclose(
-        judged(replace(asked, importance=np.full((1, 6), 2.0)), values)[0], 2 * sum(rows), rtol=1e-9
-    )
-
-
 def test_a_layer_without_a_bias_gets_none() -> None:
     asked = replace(problem(), free_bias=False)
     made = asked.outputs[:, :, :300] - asked.bias[:, :, None] + 0.2

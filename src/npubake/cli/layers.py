@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from npubake.cli.text import table
 from npubake.errors import Fault, RecipeError, UsageError
 from npubake.nearest import did_you_mean
+from npubake.recipe.quant_config import STEPS
 
 if TYPE_CHECKING:
     from npubake.pipeline.freshness import Probe
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from npubake.preparation import Prepared
     from npubake.quant.resolved import ResolvedLayer
 
-_STEPS = ("equivalent_transformation", "search_weight_scale", "hessian", "bias_correction", "mod")
 _HEADS = ("layer", "kind", "computes in", "makes", "weights", "range", "steps", "decided by")
 
 
@@ -127,8 +127,8 @@ def _cells(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ranges = [values[name] for name in ("method", "percentile") if name in values]
     if "asymmetric" in values:
         ranges.append("asymmetric" if values["asymmetric"] else "symmetric")
-    steps = [name if values[name] is True else f"{name}: {_shown(values[name])}" for name in _STEPS if name in values]
-    levels = {str(values[name]) for name in _STEPS if str(values.get(name, "")).startswith("level ")}
+    steps = [name if values[name] is True else f"{name}: {_shown(values[name])}" for name in STEPS if name in values]
+    levels = {str(values[name]) for name in STEPS if str(values.get(name, "")).startswith("level ")}
     if levels:
         steps = [text for text in steps if "level " not in text] + [f"tuning {level}" for level in sorted(levels)]
     deciders = dict.fromkeys(setting["decided_by"] for setting in settings.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from npubake.plan.subject import FAST_EXAMPLES, Subject
-from npubake.recipe.quant_config import EquivalentTransformation, differences
+from npubake.recipe.quant_config import INTEGER_BITS, TUNED_STEPS, EquivalentTransformation, differences
 from npubake.recipe.recipe import BASELINE_COSINE, Gate, RuntimeInput
 
 _CHECKED_FACTS = ("precisions", "activation_granularities", "max_l2m_bytes", "tail")
@@ -91,7 +91,7 @@ def transforms(subject: Subject) -> bool:
     by_layer = any(entry["set"].get("equivalent_transformation") for entry in _overrides(subject))
     if config.load is not None and config.load.scales is not None:
         return False  # the scales are of the graph as it is
-    narrow = subject.target.lane.value in _NARROW_LANES
+    narrow = _activation_bits(subject) == 8
     tried = config.tuning.level == "best" or (config.tuning.level == "default" and narrow)
     asked = config.equivalent_transformation
     return by_layer or (tried if asked is None else asked is not False)
@@ -108,15 +108,10 @@ def of_transform(subject: Subject) -> dict[str, Any]:
         for entry in _overrides(subject)
         if key in entry["set"]
     ]
-    wide = subject.target.lane.value in _WIDE_LANES
     return {
         **(differences(asked) if asked else {}),
-        **stated(layer_overrides=kept_out or None, activation_bits=(16 if wide else 8, 8)),
+        **stated(layer_overrides=kept_out or None, activation_bits=(_activation_bits(subject) or 8, 8)),
     }
-
-
-_WIDE_LANES = ("a16w8", "a16w16", "w4a16")
-_NARROW_LANES = ("a8w8", "fp16_a8w8")
 
 
 def tunes(subject: Subject) -> bool:
@@ -127,13 +122,10 @@ def tunes(subject: Subject) -> bool:
         wanted not in (False, "none")
         for entry in _overrides(subject)
         for step, wanted in entry["set"].items()
-        if step in _TUNE_STEPS
+        if step in TUNED_STEPS
     )
-    tried = (config.tuning.level != "none" and subject.target.lane.value != "fp16") or transforms(subject)
+    tried = (config.tuning.level != "none" and _activation_bits(subject) > 0) or transforms(subject)
     return tried or any(asked) or any(by_layer)
-
-
-_TUNE_STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod")
 
 
 def of_tune(subject: Subject) -> dict[str, Any]:
@@ -207,6 +199,11 @@ def _layouts(subject: Subject) -> dict[str, str]:
     """Layouts that the recipe states in place of the preset's."""
     inputs = subject.target.recipe.model.inputs
     return {name: entry.layout for name, entry in inputs.items() if entry.layout != "NCHW"}
+
+
+def _activation_bits(subject: Subject) -> int:
+    """Of the lane's integers; 0 where it has none."""
+    return INTEGER_BITS.get(subject.target.lane.value, (0, 0))[0]
 
 
 def _overrides(subject: Subject) -> list[dict[str, Any]]:

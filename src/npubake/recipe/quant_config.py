@@ -37,6 +37,16 @@ LANE_SPELLINGS: Mapping[str, Lane] = {
     "fp16_a8w8": "fp16_a8w8",
     "fp16_w8a8": "fp16_a8w8",
 }
+# Lane -> bits of activations and of weights where it computes in integers; tests hold it to quant/lanes.py.
+INTEGER_BITS: Mapping[str, tuple[int, int]] = {
+    "a8w8": (8, 8),
+    "a16w8": (16, 8),
+    "a16w16": (16, 16),
+    "w4a16": (16, 4),
+    "fp16_a8w8": (8, 8),
+}
+TUNED_STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod")  # carried out by ``tune``
+STEPS = ("equivalent_transformation", *TUNED_STEPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

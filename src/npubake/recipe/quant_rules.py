@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from npubake.document.tree import Path as Place
+from npubake.recipe.quant_config import INTEGER_BITS, LANE_SPELLINGS, STEPS
 
 Found = Iterator[tuple[Place, str, str]]
 _QUANT = "quant_config"
-_STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod", "equivalent_transformation")
-_LANE_BITS = {"w4a16": 4, "a16w4": 4, "a16w16": 16, "w16a16": 16}
 
 
 def quant_rules(data: dict[str, Any]) -> Found:
@@ -39,7 +38,8 @@ def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     """Groups of input channels: only with granularity per_group, which 16-bit weights do not have."""
     weights = config.get("weights", {})
     whole = weights.get("granularity", "per_channel")
-    bits = weights.get("bits", _LANE_BITS.get(config.get("lane", "platform"), 8))
+    lane = LANE_SPELLINGS[config.get("lane", "platform")]
+    bits = weights.get("bits", INTEGER_BITS.get(lane, (8, 8))[1])
     blocks: list[tuple[Place, dict[str, Any], int]] = [((_QUANT, "weights"), weights, bits)]
     for index, entry in enumerate(overrides):
         asked = entry["set"].get("weights")
@@ -85,7 +85,7 @@ def _tuning(config: dict[str, Any]) -> Found:
     if block.get("judge") is False and "held_out" in block:
         hint = "Nothing is held out where nothing is judged: remove one of the two."
         yield (_QUANT, "tuning", "held_out"), "'held_out' with 'judge: false'", hint
-    if alone and not any(config.get(name) for name in _STEPS):
+    if alone and not any(config.get(name) for name in STEPS):
         for name in ("judge", "held_out"):
             if name in block:
                 hint = "Remove it, or ask for a step (hessian, search_weight_scale, ...)."

@@ -48,10 +48,8 @@ class LayerProblem:
 
     weights [groups, rows, columns], bias [groups, rows]: the float layer's. inputs [groups, columns, positions]: what
     arrives at the quantised layer's input quantiser; outputs [groups, rows, positions]: what the float layer gives,
-    bias included, before its activation; clip: that activation's limits. importance [groups, rows]: weight of each
-    output channel in the loss (None for plain mean squared error; the diagonal of the Fisher information is another
-    choice). seen: positions that are learned from; the rest judge. free_bias: False where the layer has no bias that
-    could follow; ``bias`` then stays.
+    bias included, before its activation; clip: that activation's limits. seen: positions that are learned
+    from; the rest judge. free_bias: False where the layer has no bias that could follow; ``bias`` then stays.
     """
 
     weights: Wide
@@ -61,15 +59,11 @@ class LayerProblem:
     quantiser: InputQuantiser
     seen: int
     clip: tuple[float, float] = (-np.inf, np.inf)
-    importance: Wide | None = None
     free_bias: bool = True
 
     def errors(self, made: Wide, bias: Wide, chosen: Chosen) -> Wide:
         """Student less teacher behind the activation, [groups, rows, positions]; made: products without bias."""
         return np.clip(made + bias[:, :, None], *self.clip) - np.clip(self.outputs[:, :, chosen], *self.clip)
-
-    def weigh(self, rows: Wide) -> Wide:
-        return rows if self.importance is None else rows * self.importance
 
 
 def judged(problem: LayerProblem, weights: Wide) -> tuple[float, Wide]:
@@ -81,7 +75,7 @@ def judged(problem: LayerProblem, weights: Wide) -> tuple[float, Wide]:
     seen, unseen = slice(0, problem.seen), slice(problem.seen if problem.seen < made.shape[2] else 0, None)
     bias = settled_bias(problem, made[:, :, seen], seen)
     errors = problem.errors(made[:, :, unseen], bias, unseen)
-    return float(problem.weigh((errors**2).mean(axis=2)).sum()), bias
+    return float((errors**2).mean(axis=2).sum()), bias
 
 
 def settled_bias(problem: LayerProblem, made: Wide, chosen: Chosen) -> Wide:

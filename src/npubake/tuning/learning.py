@@ -241,7 +241,7 @@ class ScaleState:
         out = made + self.bias[:, :, None]
         free = (out > problem.clip[0]) & (out < problem.clip[1])
         errors = problem.errors(made, self.bias, chosen) * free
-        upstream = errors * problem.weigh(np.full(self.bias.shape, 2 / errors.shape[2]))[:, :, None]
+        upstream = errors * (2 / errors.shape[2])
         by_scale, by_zero = scale_gradient(read, quantiser.scale, *ends, product(weights.swapaxes(1, 2), upstream))
         by_weight, _ = scale_gradient(problem.weights, scales, *limits, product(upstream, inputs.swapaxes(1, 2)))
         kept = tuple(axis for axis, size in enumerate(scales.shape) if size == 1)
