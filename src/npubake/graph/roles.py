@@ -52,15 +52,7 @@ class _Net:
 
     @classmethod
     def of(cls, summary: GraphSummary) -> _Net:
-        readers: dict[str, list[FusionGroup]] = {}
-        for group in summary.groups:
-            for tensor in group.inputs:
-                readers.setdefault(tensor, []).append(group)
-        return cls(
-            summary=summary,
-            makers=summary.producer_group(),
-            readers={tensor: tuple(groups) for tensor, groups in readers.items()},
-        )
+        return cls(summary=summary, makers=summary.producer_group(), readers=summary.reader_groups())
 
     def following(self, tensors: Iterable[str]) -> Iterable[FusionGroup]:
         return (group for tensor in tensors for group in self.readers.get(tensor, ()))

@@ -104,6 +104,14 @@ class GraphSummary:
         """Tensor name -> the group that makes it (graph inputs are absent)."""
         return {tensor: group for group in self.groups for tensor in group.outputs}
 
+    def reader_groups(self) -> dict[str, tuple[FusionGroup, ...]]:
+        """Tensor name -> the groups that read it, in topological order (tensors that nothing reads are absent)."""
+        readers: dict[str, list[FusionGroup]] = {}
+        for group in self.groups:
+            for tensor in group.inputs:
+                readers.setdefault(tensor, []).append(group)
+        return {tensor: tuple(groups) for tensor, groups in readers.items()}
+
     def quantisable(self) -> tuple[str, ...]:
         """float32 tensors that a quantiser may stand on: graph inputs, then group outputs, in topological order."""
         names = (*self.inputs, *(tensor for group in self.groups for tensor in group.outputs))

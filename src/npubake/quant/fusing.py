@@ -25,10 +25,7 @@ def inner_tensors(
     What one table alone reads, also behind movements; and behind either of the two, what one multiplication by a
     constant alone reads.
     """
-    readers: dict[str, list[FusionGroup]] = {}
-    for group in summary.groups:
-        for name in group.inputs:
-            readers.setdefault(name, []).append(group)
+    readers = summary.reader_groups()
     inner: set[str] = set()
     for group in summary.groups:
         heads = group.kind in WEIGHTED_KINDS or (group.kind == "table" and inner.issuperset(group.inputs))
@@ -43,11 +40,11 @@ def inner_tensors(
 
 
 def _moved(
-    name: str, readers: Mapping[str, list[FusionGroup]], decisions: Mapping[str, Decision]
+    name: str, readers: Mapping[str, tuple[FusionGroup, ...]], decisions: Mapping[str, Decision]
 ) -> tuple[list[str], FusionGroup | None]:
     """``name`` and what movements alone make of it, and the group that reads the last of them; None for several."""
     chain = [name]
-    while len(found := readers.get(chain[-1], [])) == 1:
+    while len(found := readers.get(chain[-1], ())) == 1:
         reader = found[0]
         if reader.kind != "movement" or len(reader.outputs) != 1 or decisions[reader.name].precision != "int8":
             return chain, reader

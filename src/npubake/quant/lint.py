@@ -112,7 +112,7 @@ def _dead_tensors(subject: Subject) -> Iterator[Finding]:
         dead = seen.count > 0 and including_zero(seen.minimum, seen.maximum).dead
         if dead and maker is not None and name in subject.precisions.dtypes:
             what = f"nothing but zero in {subject.samples} examples; no range can be made of it"
-            readers = [group.name for group in subject.summary.groups if name in group.inputs]
+            readers = [group.name for group in subject.summary.reader_groups().get(name, ())]
             lines = override_lines([maker.name, *readers], activation="float32")
             yield _finding(subject, "dead_tensor", name, what, lines)
 
