@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            2,
+            3,
             {
                 "model": "onnx",
                 "graph": "graph",
