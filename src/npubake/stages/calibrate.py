@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -21,25 +22,16 @@ from npubake.quant.operands import ModelFacts
 from npubake.quant.parameters import digest_of_graph
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
-from npubake.quant.request import parse_request
+from npubake.quant.request import Request, parse_request
 
 _NUMERIC = (AttributeProto.INT, AttributeProto.FLOAT)
 
 
 def run(job: Job) -> None:
     """Write the calibrated model, the parameters and the record. Input ``scales``: parameters of an earlier build."""
-    summary = GraphSummary.load(job.input("graph"))
-    request = parse_request({**job.params, "input_ranges": input_ranges(job.params, summary)})
-    scales = job.optional("scales")
-    if scales is not None:
-        request = replace(request, loaded=read_scales(scales, job.params.get("missing", "refuse")))
     model = load_model(job.input("model"))
-    subject = Subject(
-        summary=summary,
-        graph_digest=digest_of_graph(job.input("graph")),
-        facts=model_facts(model),
-        statistics=Statistics.load(job.input("statistics")).tensors,
-    )
+    subject = read_subject(model, job.input("graph"), job.input("statistics"))
+    summary, request = subject.summary, read_request(job, subject.summary)
     matched = [entry.groups for entry in resolve_overrides(summary, request.overrides)]
     made = assign(subject, request, matched)
     calibrated = calibrated_model(model, summary, subject.facts, made.parameters)
@@ -49,6 +41,25 @@ def run(job: Job) -> None:
     if request.loaded is not None:
         record |= loaded_facts(request.loaded, made, record["warnings"])
     job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+
+
+def read_subject(model: onnx.ModelProto, graph: Path, statistics: Path) -> Subject:
+    """What is quantised: ``model``, its graph.json and its statistics."""
+    return Subject(
+        summary=GraphSummary.load(graph),
+        graph_digest=digest_of_graph(graph),
+        facts=model_facts(model),
+        statistics=Statistics.load(statistics).tensors,
+    )
+
+
+def read_request(job: Job, summary: GraphSummary) -> Request:
+    """What is asked of the quantiser, with the scales of an earlier build where they are loaded."""
+    request = parse_request({**job.params, "input_ranges": input_ranges(job.params, summary)})
+    scales = job.optional("scales")
+    if scales is None:
+        return request
+    return replace(request, loaded=read_scales(scales, job.params.get("missing", "refuse")))
 
 
 def loaded_facts(loaded: LoadedScales, made: Assignment, warnings: list[str]) -> dict[str, Any]:
