@@ -48,7 +48,7 @@ class Rung:
 RUNGS: tuple[Rung, ...] = (
     Rung(name="minmax", title="minmax, nothing judged", lane="a8w8", calibrate={"calibration": {"method": "minmax"}}),
     Rung(name="thresholds", title="default thresholds, nothing judged", lane="a8w8"),
-    Rung(name="default", title="default", lane="a8w8", tune={}),
+    Rung(name="default", title="default", lane="a8w8", tune={}, transform={}),
     Rung(name="default_int8", title="default, no int16", lane="a8w8", tune={"tuning": {"max_int16": 0}}),
     Rung(
         name="default_transformed",

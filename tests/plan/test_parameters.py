@@ -38,7 +38,7 @@ def subject(folder: Path, quant_config: str, overrides: str = "[]") -> Subject:
         ("{tuning: {level: default, judge: true}}", {}),
         ("{tuning: {level: best, max_int16: 0}}", {"tuning": {"level": "best", "max_int16": 0}}),
         ("{hessian: true, search_weight_scale: false}", {"hessian": {}, "search_weight_scale": False}),
-        ("{hessian: {damping: 0.01, block_size: 64}}", {"hessian": {"block_size": 64}}),
+        ("{hessian: {damping: 0.1, block_size: 64}}", {"hessian": {"block_size": 64}}),
         ("{hessian: false}", {"hessian": False}),
         ("{search_weight_scale: {candidates: 8}}", {"search_weight_scale": {"candidates": 8}}),
         ("{bias_correction: none}", {"bias_correction": "none"}),

@@ -98,7 +98,7 @@ class Hessian:
     """GPTQ-like rounding. damping: share of the mean diagonal; positions: taken of each example."""
 
     block_size: int = 128
-    damping: float = 0.01
+    damping: float = 0.1
     act_order: bool = True
     positions: int = 256
     asymmetric: bool = True

@@ -56,7 +56,7 @@ class HessianSettings:
     """
 
     block_size: int = 128
-    damping: float = 0.01
+    damping: float = 0.1
     act_order: bool = True
 
     def __post_init__(self) -> None:

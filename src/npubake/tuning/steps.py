@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -16,6 +16,7 @@ from npubake.calibration.samples import SampleSet
 from npubake.quant.operands import WEIGHTED_KINDS
 from npubake.tuning.biases import correctable, corrected_from_statistics
 from npubake.tuning.candidate import Candidate, Start, candidate
+from npubake.tuning.examples import Examples
 from npubake.tuning.execution import peak_bytes
 from npubake.tuning.hessian import HessianSettings
 from npubake.tuning.judging import Judge
@@ -32,6 +33,8 @@ from npubake.tuning.trials import Bench, Standing
 Feeds = Mapping[str, NDArray[Any]]
 _LEARNING_BYTES = 1 << 30  # of activations held while layers are rounded in order of execution
 _LEAST_LEARNT = 4
+NARROW = 150  # columns of a layer whose Hessian is quick to gather and to round by
+Way = Literal["narrow", "float", "execution"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +80,7 @@ class _Run:
     settings: TuneSettings
     starts: Sequence[Start]
     _best: Standing | None = None
-    _learned: tuple[str, Rounding] | None = None  # how the weights of the best candidate were learned
+    _learned: tuple[Way, Rounding] | None = None  # how the weights of the best candidate were learned
     _taught: Teaching | None = None  # likewise by ``mod``, after that
     refitted: int = 0
 
@@ -129,7 +132,8 @@ class _Run:
         if not groups:
             return
         plain = replace(base, constants={})
-        moments = float_moments(plain, self._feeds(plain, self.parts.learn), self._how(groups, {}))
+        feeds = Examples(self.samples, sorted(self.parts.learn))
+        moments = float_moments(plain, feeds, self._how(groups, {}))
         proposal = with_searched_scales(plain, moments, choice.settings.get("candidates", SEARCHED))
         proposal = self._biased_like(base, proposal)
         self._best = self.bench.compare(
@@ -141,14 +145,16 @@ class _Run:
         best = self.free and self.settings.level == "best"
         choice = self.settings.choices["hessian"]
         layers = self.best.candidate.layers
+        narrow = [name for name, layer in layers.items() if layer.form.columns <= NARROW]
         groups = choice.among(layers, free=best)
-        empirical = self._empirical()
+        if self.free and not choice.asked and (few := choice.among(narrow, free=True)):
+            self._rounded("hessian", "narrow", few, {})
         if groups:
             asymmetric = bool(choice.settings.get("asymmetric", True))
-            ways = ["float", "execution"] if best and asymmetric else ["execution" if asymmetric else "float"]
-            for way in ways:
+            ways: tuple[Way, ...] = ("execution",) if asymmetric else ("float",)
+            for way in ("float", "execution") if best and asymmetric else ways:
                 self._rounded("hessian", way, groups, dict(choice.settings))
-        if empirical or best:
+        if self._empirical() or best:
             self._rounded("bias_correction", "execution", frozenset(), {"how": "empirical"})
 
     @property
@@ -176,16 +182,14 @@ class _Run:
         if not self.bench.judging or (self._learned is None and self._taught is None):
             return
         made = self.best.candidate
-        feeds = self._feeds(made, (*self.parts.judged, *self.parts.learn))
+        indices = (*self.parts.judged, *self.parts.learn)
+        feeds = self._feeds(made, indices)
         if self._learned is not None:
-            way, how = self._learned
-            base = nearest_everywhere(made)
-            found = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
-            made = replace(base, constants={**base.constants, **found})
+            made, self.refitted = self._learn(made, indices, *self._learned)
         if self._taught is not None:
             again = replace(self._taught, learn=self._taught.learn - SCALES)  # scales stay as they were judged
             made = taught(made, feeds, again, lambda same: same, lambda _done: None)
-        self.refitted = len(feeds)
+            self.refitted = len(feeds)
         self._best = replace(self.best, candidate=made)
 
     def _with_biases(self, plain: Standing) -> Standing:
@@ -228,17 +232,30 @@ class _Run:
         choice = self.settings.choices["bias_correction"]
         return bool(choice.asked) and choice.settings.get("how") == "empirical"
 
-    def _rounded(self, step: str, way: str, groups: frozenset[str], settings: Mapping[str, Any]) -> None:
-        base = nearest_everywhere(self.best.candidate)
+    def _rounded(self, step: str, way: Way, groups: frozenset[str], settings: Mapping[str, Any]) -> None:
+        before = self.best.candidate
         free = step == "hessian" or self.free
-        corrected = self.settings.choices["bias_correction"].among(base.layers, free=free)
+        corrected = self.settings.choices["bias_correction"].among(before.layers, free=free)
+        if way == "narrow":
+            corrected &= groups
         how = replace(self._how(groups, settings), corrected=corrected)
-        feeds = self._feeds(base, self.parts.learn)
-        made = round_from_float(base, feeds, how) if way == "float" else round_in_execution(base, feeds, how)
-        proposal = self.bench.stand(replace(base, constants={**base.constants, **made}))
-        self._best = self.bench.compare(self.best, proposal, step, {**settings, "activations": way})
+        made, _ = self._learn(before, self.parts.learn, way, how)
+        proposal = self.bench.stand(made)
+        told = {"layers": len(groups), "activations": "float"} if way == "narrow" else {"activations": way}
+        self._best = self.bench.compare(self.best, proposal, step, {**settings, **told})
         if self._best is proposal:
             self._learned = way, how
+
+    def _learn(self, before: Candidate, indices: Sequence[int], way: Way, how: Rounding) -> tuple[Candidate, int]:
+        """``before`` rounded anew, and from how many examples. narrow: what other layers hold stays."""
+        base = before if way == "narrow" else nearest_everywhere(before)
+        if way == "execution":
+            feeds: Sequence[Feeds] = self._feeds(base, indices)
+            made = round_in_execution(base, feeds, how)
+        else:
+            feeds = Examples(self.samples, sorted(indices))
+            made = round_from_float(base, feeds, how)
+        return replace(base, constants={**base.constants, **made}), len(feeds)
 
     def _how(self, groups: frozenset[str], settings: Mapping[str, Any]) -> Rounding:
         hessian = {name: settings[name] for name in ("block_size", "damping", "act_order") if name in settings}
