@@ -19,18 +19,21 @@ _REFUSALS = (False, "none")  # a step that is kept out is kept out, whatever sta
 
 
 def granularity_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
-    """A granularity of activations that the platform does not take."""
+    """A granularity of activations that the platform does not take, or that no kernel of ours computes with."""
     platform = params.get("platform", {})
     asked = params.get("calibration", {}).get("granularity", "per_tensor")
     taken = platform.get("activation_granularities", ["per_tensor"])
+    path, name = "$.quant_config.calibration.granularity", platform.get("name", "the platform")
+    if asked in taken and asked != "per_tensor":
+        hint = "Take per_tensor, or int16 for the layers whose channels differ."
+        yield Fault(what=f"{name} takes activations {asked}, the integer kernels do not", path=path, hint=hint)
     if asked not in taken:
-        name = platform.get("name", "the platform")
         what = f"{name} does not take activations {asked}"
         hint = (
             f"{name} takes: {', '.join(taken)}. Channels that differ much are served by 'method: mse', by "
             "equivalent_transformation, or by int16 for these layers."
         )
-        yield Fault(what=what, path="$.quant_config.calibration.granularity", hint=hint)
+        yield Fault(what=what, path=path, hint=hint)
 
 
 def learnt_layer_faults(summary: GraphSummary, params: Mapping[str, Any]) -> list[Fault]:
