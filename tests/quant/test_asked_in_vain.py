@@ -13,6 +13,7 @@ from npubake.quant.lanes import LANES
 from npubake.quant.precisions import Asked, decide_precisions
 from npubake.quant.request import Settings, parse_request
 from tests.graph.summaries import summary
+from tests.quant.test_precisions import fused
 
 
 def paths(lane: str, name: str, **change: Any) -> list[str]:
@@ -37,6 +38,16 @@ def paths(lane: str, name: str, **change: Any) -> list[str]:
 )
 def test_settings_that_nothing_reads(lane: str, name: str, change: dict[str, Any], refused: list[str]) -> None:
     assert paths(lane, name, **change) == [f"$.layer_overrides[0].set.{key}" for key in refused]
+
+
+@pytest.mark.parametrize(("names", "refused"), [(["c1"], False), (["c*"], False), (["act*"], True), (["c2"], True)])
+def test_nothing_is_taken_apart_where_nothing_is_fused(names: list[str], refused: bool) -> None:
+    overrides = [{"match": {"names": names}, "set": {"fuse": False}}]
+    resolved = resolve_overrides(fused(), overrides)
+    asked = [Asked(path=entry.path, groups=entry.groups, fuse=False) for entry in resolved]
+    made = decide_precisions(fused(), LANES["a8w8"], asked, frozenset())
+    found = [fault.path for fault in setting_faults(fused(), overrides, resolved, made)]
+    assert found == ["$.layer_overrides[0].set.fuse"] * refused
 
 
 def test_every_setting_is_of_precisions_weights_or_ranges() -> None:
