@@ -83,9 +83,6 @@ class Examined:
     def in_eight_bits(self, tensor: str) -> bool:
         return self.precisions.dtypes.get(tensor) == "uint8"
 
-    def absmax(self, tensor: str) -> float:
-        return max(-self.statistics[tensor].minimum, self.statistics[tensor].maximum)
-
 
 def findings(examined: Examined) -> tuple[Finding, ...]:
     """All of them, in graph order of their tensors; of one tensor in the order of RULES."""
@@ -99,10 +96,10 @@ def _float16_overflow(examined: Examined) -> Iterator[Finding]:
     for name in examined.statistics:
         touching = [group for group in groups if name in group.inputs or name in group.outputs]
         halves = [group for group in touching if examined.precisions.groups[group.name].precision == "float16"]
-        if halves and examined.absmax(name) > FLOAT16_MAX:
+        if halves and examined.statistics[name].absmax > FLOAT16_MAX:
             integer = all(has_integer_kernel(examined.summary, group) for group in halves)
             lines = override_lines([group.name for group in halves], activation="int16" if integer else "float32")
-            what = f"values up to {examined.absmax(name):.4g}, beyond float16 (65504)"
+            what = f"values up to {examined.statistics[name].absmax:.4g}, beyond float16 (65504)"
             yield _finding(examined, "float16_overflow", name, what, lines)
 
 
