@@ -8,12 +8,12 @@ from typing import get_args
 from npubake.calibration import arrays, images
 from npubake.fixedpoint.colour import IMAGE_DIVISOR, RUNTIME_TYPES
 from npubake.fixedpoint.remove_edges import REMOVABLE
-from npubake.graph import edge_checks, roles
+from npubake.graph import edge_checks, model_file, roles
 from npubake.graph.baseline import DEFAULT_COSINE
 from npubake.quant import parameters, request, weight_formats
 from npubake.quant.lanes import LANES, parse_lane
 from npubake.quant.thresholds import METHODS
-from npubake.recipe import data, presets, quant_config, recipe
+from npubake.recipe import data, model_data, presets, quant_config, recipe
 from npubake.tuning import settings
 from npubake.tuning.hessian import HessianSettings
 from npubake.tuning.learning import LearningSettings
@@ -45,6 +45,10 @@ def test_integers_of_lanes_have_the_same_bits() -> None:
     integers = {name: {lane.general, *lane.op_types.values()} & bits.keys() for name, lane in LANES.items()}
     made = {name: (bits[kinds.pop()], bits[LANES[name].weights]) for name, kinds in integers.items() if kinds}
     assert made == quant_config.INTEGER_BITS
+
+
+def test_the_largest_file_is_the_same() -> None:
+    assert model_data.MAX_BYTES == model_file.MAX_PROTOBUF_BYTES
 
 
 def test_steps_of_tuning_have_the_same_names_and_defaults() -> None:

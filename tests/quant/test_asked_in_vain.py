@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from npubake.errors import RecipeError
 from npubake.graph.resolve import resolve_overrides
 from npubake.quant.asked_in_vain import OF_RANGES, OF_WEIGHTS, granularity_faults, learnt_layer_faults, setting_faults
 from npubake.quant.lanes import LANES
 from npubake.quant.precisions import Asked, decide_precisions
-from npubake.quant.request import Settings
+from npubake.quant.request import Settings, parse_request
 from tests.graph.summaries import summary
+from tests.quant.test_precisions import fused
 
 
 def paths(lane: str, name: str, **change: Any) -> list[str]:
@@ -38,6 +40,16 @@ def test_settings_that_nothing_reads(lane: str, name: str, change: dict[str, Any
     assert paths(lane, name, **change) == [f"$.layer_overrides[0].set.{key}" for key in refused]
 
 
+@pytest.mark.parametrize(("names", "refused"), [(["c1"], False), (["c*"], False), (["act*"], True), (["c2"], True)])
+def test_nothing_is_taken_apart_where_nothing_is_fused(names: list[str], refused: bool) -> None:
+    overrides = [{"match": {"names": names}, "set": {"fuse": False}}]
+    resolved = resolve_overrides(fused(), overrides)
+    asked = [Asked(path=entry.path, groups=entry.groups, fuse=False) for entry in resolved]
+    made = decide_precisions(fused(), LANES["a8w8"], asked, frozenset())
+    found = [fault.path for fault in setting_faults(fused(), overrides, resolved, made)]
+    assert found == ["$.layer_overrides[0].set.fuse"] * refused
+
+
 def test_every_setting_is_of_precisions_weights_or_ranges() -> None:
     others = {"activation", "output", "fuse", "equivalent_transformation"}
     assert {*OF_WEIGHTS, *OF_RANGES, *others} == set(Settings.__slots__)
@@ -48,9 +60,16 @@ def test_a_granularity_that_the_platform_does_not_take_names_it() -> None:
     facts = {"name": "j6p", "activation_granularities": ["per_tensor"]}
     (fault,) = granularity_faults({**asked, "platform": facts})
     assert (fault.path, "j6p" in fault.what) == ("$.quant_config.calibration.granularity", True)
-    taken = {**facts, "activation_granularities": ["per_tensor", "per_channel"]}
-    assert list(granularity_faults({**asked, "platform": taken})) == []
     assert list(granularity_faults({"platform": facts})) == []
+
+
+def test_a_granularity_that_calibrate_would_refuse_is_refused_before() -> None:
+    facts = {"name": "mine", "activation_granularities": ["per_tensor", "per_channel"]}
+    (fault,) = granularity_faults({"calibration": {"granularity": "per_channel"}, "platform": facts})
+    assert fault.path == "$.quant_config.calibration.granularity"
+    with pytest.raises(RecipeError):
+        parse_request({"lane": "a8w8", "calibration": {"granularity": "per_channel"}})
+    assert list(granularity_faults({"calibration": {"granularity": "per_tensor"}, "platform": facts})) == []
 
 
 def test_learnt_layers_that_are_not_there_are_named_one_by_one() -> None:

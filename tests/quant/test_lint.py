@@ -14,7 +14,7 @@ from npubake.calibration.counting import Tables, Tally
 from npubake.calibration.statistics import TensorStatistics
 from npubake.graph.resolve import resolve_overrides
 from npubake.graph.summary import GraphSummary
-from npubake.quant.lint import RULES, Finding, Subject, findings, override_lines
+from npubake.quant.lint import RULES, Examined, Finding, findings, override_lines
 from npubake.quant.request import parse_request
 from npubake.quant.what_if import forecasts
 from tests.quant.graphs import chain
@@ -33,7 +33,7 @@ def found(graph: GraphSummary, values: Values, lane: str = "a8w8", overrides: An
     request = parse_request({"lane": lane, "calibration": {"method": "minmax"}, "layer_overrides": list(overrides)})
     return list(
         findings(
-            Subject(
+            Examined(
                 summary=graph,
                 statistics=counted,
                 samples=16,

@@ -310,3 +310,19 @@ def test_a_loaded_sample_set_takes_the_place_of_calibration_data(tmp_path: Path)
         named = load_recipe(write(tmp_path, "r.yaml", plain + load.replace("../set.npz", text))).quant_config.load
         assert named is not None
         assert named.samples == stored
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("weights: {bits: '8'}", "Accepted: a whole number, one of 4, 8, 16."),
+        ("bias_correction: true", 'Accepted: text, one of "none", "analytic", "empirical".'),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_one_fault_with_all_that_is_accepted(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(tmp_path, "r.yaml", f"{SMALL}quant_config: {{{line}}}\n"))
+    (fault,) = caught.value.faults
+    assert str(fault.hint).startswith(words)

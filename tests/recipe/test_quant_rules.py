@@ -9,6 +9,7 @@ import pytest
 
 from npubake.errors import RecipeError
 from npubake.recipe.loader import load_recipe
+from npubake.recipe.quant_config import Mod
 from npubake.recipe.quant_rules import quant_rules
 from tests.recipe.writing import SMALL, write
 
@@ -144,3 +145,9 @@ def test_a_name_of_the_wrong_form_is_told_with_the_form(tmp_path: Path) -> None:
     assert (first.path, first.where.rsplit(":", 2)[1:]) == ("$.quant_config.bits.op_types.softmax", ["8", "16"])
     assert "capital" in first.hint
     assert (second.path, "'head'" in second.hint) == ("$.quant_config.bits.roles.heads", True)
+
+
+@pytest.mark.parametrize(("written", "read"), [("true", Mod()), ("{}", Mod()), ("false", None)])
+def test_mod_is_switched_like_any_other_step(tmp_path: Path, written: str, read: Mod | None) -> None:
+    recipe = load_recipe(write(tmp_path, "r.yaml", f"{SMALL}quant_config: {{mod: {written}}}\n"))
+    assert recipe.quant_config.mod == read

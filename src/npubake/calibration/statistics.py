@@ -91,6 +91,11 @@ class TensorStatistics:
     sample_maxima: NDArray[np.float32] = field(default_factory=_no_floats)
     channels: ChannelStatistics | None = None
 
+    @property
+    def absmax(self) -> float:
+        """The largest magnitude seen."""
+        return max(-self.minimum, self.maximum)
+
     def merged(self, other: TensorStatistics) -> TensorStatistics:
         mine, theirs = self.channels, other.channels
         return TensorStatistics(

@@ -70,7 +70,7 @@ def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> di
     statistics = Statistics.load(_blob(prepared, probes, task, "statistics", subject.name))
     request = parse_request({**task.params, "input_ranges": input_ranges(task.params, summary)})
     made = forecasts(summary, statistics.tensors, request.input_ranges)
-    looked_at = lint.Subject(
+    looked_at = lint.Examined(
         summary=summary,
         statistics=statistics.tensors,
         samples=statistics.samples,

@@ -53,12 +53,16 @@ def _validator(name: str) -> Any:
 def validate(document: Document, root: Node, schema: str) -> None:
     """Add to ``document.faults`` all that keeps ``root`` from being a valid ``schema`` document.
 
-    Places that already have a fault (a YAML trap) get no second one.
+    Places that already have a fault (a YAML trap) get no second one, nor does a value of the wrong type for not being
+    one of those accepted, too: its type is told, with what is accepted.
     """
     taken = {fault.where for fault in document.faults}
-    for error in sorted(_validator(schema).iter_errors(root.plain()), key=_order):
+    errors = sorted(_validator(schema).iter_errors(root.plain()), key=_order)
+    mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
+    for error in errors:
         place = tuple(error.absolute_path)
-        if place not in document.faulty:
+        said = error.validator == "enum" and place in mistyped
+        if place not in document.faulty and not said:
             document.faults.extend(fault for fault in _translate(error, place, root) if fault.where not in taken)
 
 
@@ -120,7 +124,10 @@ def _words(error: Any, node: Node) -> tuple[str, str]:
     limit = error.validator_value
     if error.validator == "type":
         kinds = [limit] if isinstance(limit, str) else limit
-        return f"found {found}", f"Accepted: {' or '.join(_WORDS[kind] for kind in kinds)}.{_about(error.schema)}"
+        accepted = " or ".join(_WORDS[kind] for kind in kinds)
+        if "enum" in error.schema:
+            accepted += f", one of {', '.join(json.dumps(value) for value in error.schema['enum'])}"
+        return f"found {found}", f"Accepted: {accepted}.{_about(error.schema)}"
     if error.validator == "enum":
         names = [str(value) for value in limit if value is not None]
         return f"found {found}", did_you_mean(str(node.value), names) or f"Accepted: {', '.join(names)}."

@@ -11,6 +11,8 @@ from typing import Any
 from npubake.errors import Fault
 from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.quant.fusing import inner_tensors
+from npubake.quant.lanes import Decision
 from npubake.quant.precisions import Precisions
 
 OF_WEIGHTS = ("weights", "granularity", "group_size", "search_weight_scale", "hessian", "bias_correction", "mod")
@@ -19,18 +21,21 @@ _REFUSALS = (False, "none")  # a step that is kept out is kept out, whatever sta
 
 
 def granularity_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
-    """A granularity of activations that the platform does not take."""
+    """A granularity of activations that the platform does not take, or that no kernel of ours computes with."""
     platform = params.get("platform", {})
     asked = params.get("calibration", {}).get("granularity", "per_tensor")
     taken = platform.get("activation_granularities", ["per_tensor"])
+    path, name = "$.quant_config.calibration.granularity", platform.get("name", "the platform")
+    if asked in taken and asked != "per_tensor":
+        hint = "Take per_tensor, or int16 for the layers whose channels differ."
+        yield Fault(what=f"{name} takes activations {asked}, the integer kernels do not", path=path, hint=hint)
     if asked not in taken:
-        name = platform.get("name", "the platform")
         what = f"{name} does not take activations {asked}"
         hint = (
             f"{name} takes: {', '.join(taken)}. Channels that differ much are served by 'method: mse', by "
             "equivalent_transformation, or by int16 for these layers."
         )
-        yield Fault(what=what, path="$.quant_config.calibration.granularity", hint=hint)
+        yield Fault(what=what, path=path, hint=hint)
 
 
 def learnt_layer_faults(summary: GraphSummary, params: Mapping[str, Any]) -> list[Fault]:
@@ -49,8 +54,11 @@ def setting_faults(
     resolved: Iterable[ResolvedOverride],
     precisions: Precisions,
 ) -> Iterator[Fault]:
-    """Settings of weights where no matched layer has integer weights, and of ranges where none makes an integer."""
+    """Settings of weights where no matched layer has integer weights, of ranges where none makes an integer, and
+    ``fuse: false`` where nothing is fused.
+    """
     groups = {group.name: group for group in summary.groups}
+    fused = _fused(summary, precisions)
     for entry in resolved:
         change, matched = overrides[entry.index].get("set", {}), [groups[name] for name in entry.groups]
         if not matched:
@@ -65,6 +73,16 @@ def setting_faults(
                 what = "nothing that the layers make, which it matches, is held as an integer: no range is chosen"
                 hint = "Remove it, or ask int8 or int16 of these layers."
                 yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
+        if change.get("fuse") is False and fused.isdisjoint(name for group in matched for name in group.outputs):
+            what = "none of the layers that it matches is fused with a function that keeps 16 bits in between"
+            hint = "Remove it: a Clip or Relu behind a layer costs no range of its own, and other layers stand alone."
+            yield Fault(what=what, path=f"$.{entry.path}.set.fuse", hint=hint)
+
+
+def _fused(summary: GraphSummary, precisions: Precisions) -> frozenset[str]:
+    """Results that would stay inside a kernel if no override kept them apart."""
+    decisions = {name: Decision(precision=entry.precision, why=entry.why) for name, entry in precisions.groups.items()}
+    return inner_tensors(summary, decisions, precisions.classes, frozenset())
 
 
 def _makes_integers(group: FusionGroup, precisions: Precisions) -> bool:

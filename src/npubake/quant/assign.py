@@ -151,7 +151,7 @@ def _overrides(request: Request, matched: Sequence[tuple[str, ...]], precisions:
 
 def _beyond_float16(subject: Subject, ranges: Mapping[str, Range]) -> frozenset[str]:
     """Tensors of which a value above 65504 in magnitude was seen (or declared), whatever the threshold keeps."""
-    seen = {name: max(-entry.minimum, entry.maximum) for name, entry in subject.statistics.items()}
+    seen = {name: entry.absmax for name, entry in subject.statistics.items()}
     return frozenset(name for name, span in ranges.items() if max(seen.get(name, 0.0), span.absmax) > FLOAT16_MAX)
 
 

@@ -56,7 +56,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Examined:
     """What the rules look at. samples: examples observed; matched: group names of each override of ``request``."""
 
     summary: GraphSummary
@@ -83,72 +83,69 @@ class Subject:
     def in_eight_bits(self, tensor: str) -> bool:
         return self.precisions.dtypes.get(tensor) == "uint8"
 
-    def absmax(self, tensor: str) -> float:
-        return max(-self.statistics[tensor].minimum, self.statistics[tensor].maximum)
 
-
-def findings(subject: Subject) -> tuple[Finding, ...]:
+def findings(examined: Examined) -> tuple[Finding, ...]:
     """All of them, in graph order of their tensors; of one tensor in the order of RULES."""
-    place = {name: index for index, name in enumerate(subject.summary.quantisable())}
-    found = [finding for rule in _RULES for finding in rule(subject) if finding.tensor in place]
+    place = {name: index for index, name in enumerate(examined.summary.quantisable())}
+    found = [finding for rule in _RULES for finding in rule(examined) if finding.tensor in place]
     return tuple(sorted(found, key=lambda finding: place[finding.tensor]))
 
 
-def _float16_overflow(subject: Subject) -> Iterator[Finding]:
-    groups = subject.summary.groups
-    for name in subject.statistics:
+def _float16_overflow(examined: Examined) -> Iterator[Finding]:
+    groups = examined.summary.groups
+    for name in examined.statistics:
         touching = [group for group in groups if name in group.inputs or name in group.outputs]
-        halves = [group for group in touching if subject.precisions.groups[group.name].precision == "float16"]
-        if halves and subject.absmax(name) > FLOAT16_MAX:
-            integer = all(has_integer_kernel(subject.summary, group) for group in halves)
+        halves = [group for group in touching if examined.precisions.groups[group.name].precision == "float16"]
+        if halves and examined.statistics[name].absmax > FLOAT16_MAX:
+            integer = all(has_integer_kernel(examined.summary, group) for group in halves)
             lines = override_lines([group.name for group in halves], activation="int16" if integer else "float32")
-            what = f"values up to {subject.absmax(name):.4g}, beyond float16 (65504)"
-            yield _finding(subject, "float16_overflow", name, what, lines)
+            what = f"values up to {examined.statistics[name].absmax:.4g}, beyond float16 (65504)"
+            yield _finding(examined, "float16_overflow", name, what, lines)
 
 
-def _dead_tensors(subject: Subject) -> Iterator[Finding]:
-    for name, seen in subject.statistics.items():
-        maker = subject.makers.get(name)
+def _dead_tensors(examined: Examined) -> Iterator[Finding]:
+    for name, seen in examined.statistics.items():
+        maker = examined.makers.get(name)
         dead = seen.count > 0 and including_zero(seen.minimum, seen.maximum).dead
-        if dead and maker is not None and name in subject.precisions.dtypes:
-            what = f"nothing but zero in {subject.samples} examples; no range can be made of it"
-            readers = [group.name for group in subject.summary.reader_groups().get(name, ())]
+        if dead and maker is not None and name in examined.precisions.dtypes:
+            what = f"nothing but zero in {examined.samples} examples; no range can be made of it"
+            readers = [group.name for group in examined.summary.reader_groups().get(name, ())]
             lines = override_lines([maker.name, *readers], activation="float32")
-            yield _finding(subject, "dead_tensor", name, what, lines)
+            yield _finding(examined, "dead_tensor", name, what, lines)
 
 
-def _dead_channels(subject: Subject) -> Iterator[Finding]:
-    for name, seen in subject.statistics.items():
-        maker, channels = subject.makers.get(name), seen.channels
+def _dead_channels(examined: Examined) -> Iterator[Finding]:
+    for name, seen in examined.statistics.items():
+        maker, channels = examined.makers.get(name), seen.channels
         if maker is None or maker.kind not in WEIGHTED_KINDS or channels is None:
             continue
         dead = np.flatnonzero((channels.minima == 0) & (channels.maxima == 0))
         if 0 < len(dead) < len(channels.sums):
             what = (
-                f"{len(dead)} of {len(channels.sums)} channels hold nothing but zero in {subject.samples} examples "
+                f"{len(dead)} of {len(channels.sums)} channels hold nothing but zero in {examined.samples} examples "
                 f"({_numbers(dead.tolist())}): more and other examples show whether they ever do"
             )
-            lines = f"calibration:\n  samples: {4 * subject.samples}"
-            yield _finding(subject, "dead_channels", name, what, lines)
+            lines = f"calibration:\n  samples: {4 * examined.samples}"
+            yield _finding(examined, "dead_channels", name, what, lines)
 
 
-def _mixed_concats(subject: Subject) -> Iterator[Finding]:
-    spans = {name: including_zero(seen.minimum, seen.maximum) for name, seen in subject.statistics.items()}
-    for mixed in mixed_concats(subject.summary, spans):
-        precision = subject.precisions.groups[mixed.group].precision
-        group = next(group for group in subject.summary.groups if group.name == mixed.group)
-        if precision == "int8" and mixed.group not in subject.named:
+def _mixed_concats(examined: Examined) -> Iterator[Finding]:
+    spans = {name: including_zero(seen.minimum, seen.maximum) for name, seen in examined.statistics.items()}
+    for mixed in mixed_concats(examined.summary, spans):
+        precision = examined.precisions.groups[mixed.group].precision
+        group = next(group for group in examined.summary.groups if group.name == mixed.group)
+        if precision == "int8" and mixed.group not in examined.named:
             largest, least = max(mixed.absmax.values()), min(mixed.absmax.values())
             what = (
                 f"inputs up to {largest:.4g} beside inputs up to {least:.4g}, {mixed.ratio:.0f} times apart: one scale "
                 f"of 8 bits would leave the small ones few levels, so calibrate keeps them apart unasked"
             )
             lines = override_lines([mixed.group], activation="int16")
-            yield _finding(subject, "mixed_concat", group.outputs[0], what, lines)
+            yield _finding(examined, "mixed_concat", group.outputs[0], what, lines)
 
 
-def _outlier_channels(subject: Subject) -> Iterator[Finding]:
-    for name, maker, seen in _computed_in_eight_bits(subject):
+def _outlier_channels(examined: Examined) -> Iterator[Finding]:
+    for name, maker, seen in _computed_in_eight_bits(examined):
         if seen.channels is None:
             continue
         widths = np.maximum(np.abs(seen.channels.minima), np.abs(seen.channels.maxima)).astype(np.float64)
@@ -160,13 +157,13 @@ def _outlier_channels(subject: Subject) -> Iterator[Finding]:
                 f"channels {_numbers(wide)} reach {widths.max():.4g} where the median channel reaches "
                 f"{middle:.4g}, {widths.max() / middle:.0f} times less"
             )
-            yield _finding(subject, "outlier_channels", name, what, override_lines([maker.name], activation="int16"))
+            yield _finding(examined, "outlier_channels", name, what, override_lines([maker.name], activation="int16"))
 
 
-def _outlier_values(subject: Subject) -> Iterator[Finding]:
-    thresholds = tensor_thresholds(subject.summary, subject.request, subject.matched)
-    known = {forecast.tensor: forecast.eight_bits["uint8"] for forecast in subject.forecasts if not forecast.known}
-    for name, maker, _ in _computed_in_eight_bits(subject):
+def _outlier_values(examined: Examined) -> Iterator[Finding]:
+    thresholds = tensor_thresholds(examined.summary, examined.request, examined.matched)
+    known = {forecast.tensor: forecast.eight_bits["uint8"] for forecast in examined.forecasts if not forecast.known}
+    for name, maker, _ in _computed_in_eight_bits(examined):
         methods = known.get(name)
         if methods is None or thresholds[name].method != "minmax":
             continue
@@ -176,18 +173,18 @@ def _outlier_values(subject: Subject) -> Iterator[Finding]:
                 f"a few values set the scale: {methods['minmax']:.1f} dB with all of them, {methods['mse']:.1f} dB "
                 f"with the range of least squared error"
             )
-            yield _finding(subject, "outlier_values", name, what, override_lines([maker.name], method="mse"))
+            yield _finding(examined, "outlier_values", name, what, override_lines([maker.name], method="mse"))
 
 
-def _unused_ranges(subject: Subject) -> Iterator[Finding]:
-    for name, largest in barely_used(subject.summary, subject.statistics, subject.request.input_ranges).items():
-        if subject.in_eight_bits(name):
+def _unused_ranges(examined: Examined) -> Iterator[Finding]:
+    for name, largest in barely_used(examined.summary, examined.statistics, examined.request.input_ranges).items():
+        if examined.in_eight_bits(name):
             what = (
-                f"its values may reach 1, the largest in {subject.samples} examples is {largest:.3g}: 8 bits hold "
+                f"its values may reach 1, the largest in {examined.samples} examples is {largest:.3g}: 8 bits hold "
                 f"either the possible range or what was seen of it"
             )
-            lines = override_lines([subject.makers[name].name], activation="int16")
-            yield _finding(subject, "unused_range", name, what, lines)
+            lines = override_lines([examined.makers[name].name], activation="int16")
+            yield _finding(examined, "unused_range", name, what, lines)
 
 
 _RULES = (
@@ -201,18 +198,18 @@ _RULES = (
 )
 
 
-def _computed_in_eight_bits(subject: Subject) -> Iterator[tuple[str, FusionGroup, TensorStatistics]]:
+def _computed_in_eight_bits(examined: Examined) -> Iterator[tuple[str, FusionGroup, TensorStatistics]]:
     """Tensors of 8 bits that some layer computes (not moves), in a range that no mathematics gives."""
-    for name, seen in subject.statistics.items():
-        maker = subject.makers.get(name)
+    for name, seen in examined.statistics.items():
+        maker = examined.makers.get(name)
         if maker is None or maker.kind in SHARING_KINDS or fixed_range(maker) is not None:
             continue
-        if subject.in_eight_bits(name) and name not in subject.precisions.inner and seen.count > 0:
+        if examined.in_eight_bits(name) and name not in examined.precisions.inner and seen.count > 0:
             yield name, maker, seen
 
 
-def _finding(subject: Subject, rule: str, tensor: str, what: str, recipe: str) -> Finding:
-    maker = subject.makers.get(tensor)
+def _finding(examined: Examined, rule: str, tensor: str, what: str, recipe: str) -> Finding:
+    maker = examined.makers.get(tensor)
     severity: Literal["warning", "note"] = "note" if rule in _NOTES else "warning"
     return Finding(
         rule=rule, severity=severity, tensor=tensor, layer=maker.name if maker else "", what=what, recipe=recipe

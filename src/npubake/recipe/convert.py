@@ -143,7 +143,7 @@ def quant_config(root: Node, data: dict[str, Any]) -> QuantConfig:
         equivalent_transformation=_transformation(data.get("equivalent_transformation")),
         search_weight_scale=_step(ScaleSearch, data.get("search_weight_scale")),
         hessian=_step(Hessian, data.get("hessian")),
-        mod=_mod(data["mod"]) if "mod" in data else None,
+        mod=_mod(data.get("mod", False)),
         tuning=Tuning(**data.get("tuning", {})),
         load=_load(root, data["load"]) if "load" in data else None,
         **{name: data[name] for name in ("bias_correction", "save_sample") if name in data},
@@ -168,7 +168,12 @@ def _step(kind: type[_Step], data: dict[str, Any] | bool | None) -> _Step | Lite
     return kind(**({} if data is True else data))
 
 
-def _mod(data: dict[str, Any]) -> Mod:
+def _mod(data: dict[str, Any] | bool) -> Mod | None:
+    """No level of ``tuning`` tries it unasked: false is the same as nothing."""
+    if data is False:
+        return None
+    if data is True:
+        return Mod()
     lists: dict[str, Any] = {name: tuple(data[name]) for name in ("layers", "learn") if name in data}
     return Mod(**{**data, **lists})
 

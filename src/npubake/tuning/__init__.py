@@ -1,1 +1,1 @@
-"""Room ``tuning``: what makes a quantised model more accurate once its precisions stand."""
+"""tuning: what makes a quantised model more accurate once its precisions stand."""

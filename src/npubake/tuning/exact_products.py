@@ -1,4 +1,4 @@
-"""Room ``tuning``: matrix products whose bits do not depend on BLAS, threads or CPU. numpy in, numpy out.
+"""tuning: matrix products whose bits do not depend on BLAS, threads or CPU. numpy in, numpy out.
 
 A BLAS sums in an order that its threads and kernels choose, so float64 results differ in their last bits. Here each
 operand is first rounded to integers of so few bits that every partial sum is an integer of at most 2**53: float64

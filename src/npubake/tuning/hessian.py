@@ -1,4 +1,4 @@
-"""Room ``tuning``: weights rounded by the Hessian of their layer's output error. numpy in, integer codes out.
+"""tuning: weights rounded by the Hessian of their layer's output error. numpy in, integer codes out.
 
 A layer's output error under rounding is e.H.e' for each output channel: e = w - w_hat, H the second moment of what the
 layer reads (centred where the bias is corrected afterwards). Codes are chosen one column after the other, each making

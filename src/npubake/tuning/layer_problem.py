@@ -1,4 +1,4 @@
-"""Room ``tuning``: one layer to be learned: its teacher, what it reads, and how weights are judged. numpy in and out.
+"""tuning: one layer to be learned: its teacher, what it reads, and how weights are judged. numpy in and out.
 
 The float layer is the teacher: what it gives for float inputs, clipped as its fused activation clips it. The quantised
 layer reads what the quantised layers before it make.

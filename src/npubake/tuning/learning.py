@@ -1,4 +1,4 @@
-"""Room ``tuning``: MOD, Minimise Output Difference, layer by layer. Samples of one layer in, its codes and scales out.
+"""tuning: MOD, Minimise Output Difference, layer by layer. Samples of one layer in, its codes and scales out.
 
 Scales, zero point, rounding and bias of the quantised layer are moved by Adam down the gradient of the mean squared
 difference of its outputs to the float layer's (``layer_problem``, ``quantiser_gradients``). Two steps: scales first

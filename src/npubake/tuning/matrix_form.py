@@ -1,4 +1,4 @@
-"""Room ``tuning``: a weighted group as a matrix product: output = W @ columns + bias, one product for each conv group.
+"""tuning: a weighted group as a matrix product: output = W @ columns + bias, one product for each conv group.
 
 ``W`` is [groups, rows, columns]: groups of the convolution, output channels of one group, input channels of one group
 times kernel positions. ``columns`` (im2col) holds what one output position reads, zero where the kernel lies on

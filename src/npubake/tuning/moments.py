@@ -1,4 +1,4 @@
-"""Room ``tuning``: first and second moments of what weighted groups read, X.mean and X.X', over chosen positions.
+"""tuning: first and second moments of what weighted groups read, X.mean and X.X', over chosen positions.
 
 Rounding of weights by their Hessian, search of weight scales and bias correction read these. A pass holds one example.
 Sums of one example are exact (``tuning.exact_products``) and added up in the order of examples, so the same activations

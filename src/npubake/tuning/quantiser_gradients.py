@@ -1,4 +1,4 @@
-"""Room ``tuning``: quantisers that can be learned, and their gradients by hand. Arrays in, arrays out; compiled.
+"""tuning: quantisers that can be learned, and their gradients by hand. Arrays in, arrays out; compiled.
 
 Activation and weight scales: LSQ, Esser and others, *Learned Step Size Quantization*, arXiv 1902.08153: rounding passes
 gradients through as if it were not there, so that d x_hat / d scale = rint(x / scale) - x / scale between the limits

@@ -1,4 +1,4 @@
-"""Room ``tuning``: Cholesky factors, triangular solves and sequential rounding, compiled, in one fixed order of sums.
+"""tuning: Cholesky factors, triangular solves and sequential rounding, compiled, in one fixed order of sums.
 
 LAPACK and BLAS sum in an order that their threads choose; these kernels do not: element-wise updates only, vectorised
 along rows, without fused or reordered arithmetic, so that the bits repeat. They run in one thread and free the

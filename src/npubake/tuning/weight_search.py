@@ -1,4 +1,4 @@
-"""Room ``tuning``: weight scales that leave a layer's output the smallest error. numpy in, scales out.
+"""tuning: weight scales that leave a layer's output the smallest error. numpy in, scales out.
 
 For each output channel, candidate scales from the given one (which clips nothing) downwards are tried: a smaller scale
 rounds finer and saturates the largest weights. Error: e.H.e' under the second moment of what the layer reads (the local
