@@ -191,3 +191,19 @@ def test_the_better_of_two_float_graphs_is_taken(prepared: Prepared, tmp_path: P
     assert made.record["start"] == "optimised"
     trial = next(trial for trial in made.record["trials"] if trial["step"] == "equivalent_transformation")
     assert not trial["kept"]
+
+
+def test_level_default_rounds_narrow_layers_alone(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit between the layers' columns, what is wider keeps its nearest codes."""
+    columns = sorted({layer.form.columns for layer in candidate(prepared.start()).layers.values()})
+    assert len(columns) > 1
+    monkeypatch.setattr("npubake.tuning.steps.NARROW", columns[0])
+    made = tuned(prepared, {})
+    (trial,) = (trial for trial in made.record["trials"] if trial["step"] == "hessian")
+    few = {name for name, layer in made.candidate.layers.items() if layer.form.columns <= columns[0]}
+    assert trial["settings"] == {"layers": len(few), "activations": "float"}
+    assert trial["kept"]
+    for name, layer in made.candidate.layers.items():
+        weights = made.candidate.constants.get(layer.operand.initializer, layer.nearest)
+        assert np.array_equal(weights, layer.nearest) == (name not in few)
+    assert made.record["learned_from_all"] == 16

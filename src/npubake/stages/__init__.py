@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            3,
+            4,
             {
                 "model": "onnx",
                 "graph": "graph",
@@ -109,7 +109,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "quantize",
-            3,
+            4,
             {"model": "onnx", "graph": "graph", "parameters": "parameters"},
             {"model": "onnx", "removed": "onnx", "record": "record"},
             _ONNX,
