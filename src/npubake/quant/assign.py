@@ -19,7 +19,14 @@ from npubake.quant.ranges import FLOAT16_MAX, Range
 from npubake.quant.record import CalibrationRecord, Override
 from npubake.quant.request import Request, asked
 from npubake.quant.scales import ClassRange, class_parameters
-from npubake.quant.tensor_ranges import barely_used, class_ranges, tensor_ranges, tensor_thresholds, wide_ranges
+from npubake.quant.tensor_ranges import (
+    barely_used,
+    class_ranges,
+    lowest_scores,
+    tensor_ranges,
+    tensor_thresholds,
+    wide_ranges,
+)
 from npubake.quant.weight_choice import weight_formats
 from npubake.quant.weight_formats import WeightFormat
 from npubake.quant.weight_scales import WeightedFacts, weight_parameters
@@ -77,7 +84,8 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     ranges = {**ranges, **wide_ranges(summary, subject.statistics, request.input_ranges, precisions)}
     ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
     weighted = _weighted(subject, precisions, formats.by_group)
-    classes = class_ranges(summary, precisions, ranges, thresholds)
+    lowest = lowest_scores(summary, subject.statistics, request.loaded.tensors if request.loaded else ())
+    classes = class_ranges(summary, precisions, ranges, thresholds, lowest)
     tensors = class_parameters(classes, {name: precisions.classes.of[name] for name in precisions.dtypes})
     weights, facts = _weights(summary, precisions, weighted, tensors)
     parameters = QuantizationParameters(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from npubake.quant.ranges import Range
 
 _STEP = 0.25  # cuts lie on a coarse grid, so that no last bit of an exponential decides one
+FARTHEST = 2.0**128  # beyond float32: an end that is not cut
 _FIRST, _LAST = 2.0, 64.0  # behind the minima of silu (-1.28), mish (-1.19) and gelu (-0.75) all tails fall
 
 
@@ -47,10 +48,9 @@ def useful_range(function: str, output_step: float) -> Range | None:
     tails = TAILS.get(function)
     if tails is None:
         return None
-    far = 2.0**128
     return Range(
-        low=-_reach(tails.lower, output_step) if tails.lower else -far,
-        high=_reach(tails.upper, output_step) if tails.upper else far,
+        low=-_reach(tails.lower, output_step) if tails.lower else -FARTHEST,
+        high=_reach(tails.upper, output_step) if tails.upper else FARTHEST,
     )
 
 

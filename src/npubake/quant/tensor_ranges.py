@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, StageError
 from npubake.graph.summary import FusionGroup, GraphSummary
+from npubake.quant.masked_scores import lowest_score, reach_below
 from npubake.quant.precisions import Precisions
 from npubake.quant.ranges import DEAD_BELOW, Range, including_zero, intersection, snapped, union, widened
 from npubake.quant.request import Request
-from npubake.quant.saturation import useful_range
+from npubake.quant.saturation import FARTHEST, useful_range
 from npubake.quant.scales import ClassRange
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.thresholds import INT16_LEVELS, UINT8_LEVELS, Threshold, measured_range
@@ -127,15 +128,37 @@ def wide_ranges(
     return found
 
 
+def lowest_scores(
+    summary: GraphSummary, statistics: Mapping[str, TensorStatistics], kept: Container[str]
+) -> dict[str, float]:
+    """Of each tensor of scores that a mask was added to: the lowest that is not masked (quant/masked_scores.py).
+
+    kept: tensors whose range stays what it is.
+    """
+    read = {name for group in summary.groups if group.kind in ("softmax", "movement") for name in group.inputs}
+    names = [name for name in summary.quantisable() if name in read and name in statistics and name not in kept]
+    found = {name: lowest_score(statistics[name]) for name in names}
+    return {name: lowest for name, lowest in found.items() if lowest is not None}
+
+
 def class_ranges(
-    summary: GraphSummary, precisions: Precisions, ranges: Mapping[str, Range], thresholds: Mapping[str, Threshold]
+    summary: GraphSummary,
+    precisions: Precisions,
+    ranges: Mapping[str, Range],
+    thresholds: Mapping[str, Threshold],
+    lowest: Mapping[str, float],
 ) -> dict[str, ClassRange]:
     """Of each sharing class that is held in integers: the union of its sources' ranges, asymmetric where all are, cut
-    where nothing that reads the class can tell the difference.
+    where nothing that reads the class can tell the difference. lowest: of ``lowest_scores``.
     """
     classes = precisions.classes
     spans = {first: union(ranges[source] for source in sources) for first, sources in classes.sources.items()}
-    needed = _needed_ranges(summary, precisions, spans)
+    scores = {
+        first: min(lowest[source] for source in sources)
+        for first, sources in classes.sources.items()
+        if lowest.keys() >= set(sources)
+    }
+    needed = _needed_ranges(summary, precisions, spans, scores)
     made: dict[str, ClassRange] = {}
     for name, dtype in precisions.dtypes.items():
         first = classes.of[name]
@@ -150,13 +173,17 @@ def class_ranges(
     return made
 
 
-def _needed_ranges(summary: GraphSummary, precisions: Precisions, spans: Mapping[str, Range]) -> dict[str, Range]:
-    """What the readers of a class can tell apart, for classes that only integer tables with flat ends read."""
+def _needed_ranges(
+    summary: GraphSummary, precisions: Precisions, spans: Mapping[str, Range], scores: Mapping[str, float]
+) -> dict[str, Range]:
+    """What the readers of a class can tell apart, for classes that only integer tables with flat ends read, and Softmax
+    where scores are masked.
+    """
     classes, needed = precisions.classes, dict[str, Range]()
     whole = {classes.of[name] for name in (*summary.inputs, *summary.outputs) if name in classes.of}
     for group in summary.groups:
         for first in {classes.of[name]: None for name in group.inputs if name in classes.of}:
-            seen = _told_apart(group, first, precisions, spans)
+            seen = _told_apart(group, first, precisions, spans, scores)
             if seen is None:
                 whole.add(first)
             elif seen is not _MOVED:
@@ -167,12 +194,18 @@ def _needed_ranges(summary: GraphSummary, precisions: Precisions, spans: Mapping
 _MOVED = Range(low=0.0, high=0.0)  # a movement inside the class: those behind it answer
 
 
-def _told_apart(group: FusionGroup, first: str, precisions: Precisions, spans: Mapping[str, Range]) -> Range | None:
+def _told_apart(
+    group: FusionGroup, first: str, precisions: Precisions, spans: Mapping[str, Range], scores: Mapping[str, float]
+) -> Range | None:
     """What ``group`` can tell apart of its input; None for all of it."""
     target = precisions.classes.of.get(group.outputs[0])
     if target == first:
         return _MOVED
-    if group.kind != "table" or group.outputs[0] not in precisions.dtypes or target is None:
+    masked = group.kind == "softmax" and first in scores
+    if not (masked or group.kind == "table") or group.outputs[0] not in precisions.dtypes or target is None:
         return None
     steps = UINT8_LEVELS if precisions.dtypes[group.outputs[0]] == "uint8" else INT16_LEVELS
-    return useful_range(group.function, (spans[target].high - spans[target].low) / steps)
+    step = (spans[target].high - spans[target].low) / steps
+    if masked:
+        return Range(low=min(scores[first] - reach_below(step), 0.0), high=FARTHEST)
+    return useful_range(group.function, step)

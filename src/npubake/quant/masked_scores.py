@@ -1,0 +1,45 @@
+"""quant: how far the range of masked attention scores must reach down. Statistics and plain floats; no onnx.
+
+A mask that comes in as data adds -1e4 or -3.4e38 to the scores that a row must not see. A range that holds such values
+leaves no step for the scores themselves: of one decoder block in 16 bits, logits of 29 dB instead of 66. Their shares
+are exp(s - max) / sum, which no output can tell from 0 once s lies far enough below the row's largest score. Where what
+was seen falls into scores and, far below them, masked ones, the range ends a little below the lowest score.
+(Masks that are constants are mended in the float graph: graph/passes/clamp_mask_constants.py.)
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from npubake.calibration.statistics import TensorStatistics, ascending_buckets, bucket_edges
+
+MASKED = -1000.0  # masks are -1e4 and below; scores of a trained attention stay within hundreds
+_TOGETHER = 64.0  # so many masked elements of a row, together, stay below half an output step
+_STEP = 0.25  # ends lie on a coarse grid, so that no last bit of a logarithm decides one
+
+
+def lowest_score(seen: TensorStatistics) -> float | None:
+    """The lowest value above the masked ones; None where nothing is masked, or where all of an example or channel is.
+
+    Masked: at most ``MASKED``, and farther below every score than the scores reach from end to end.
+    """
+    order = ascending_buckets()
+    filled = order[seen.buckets[order] > 0]
+    low, high = bucket_edges()
+    masked = high[filled] <= MASKED
+    if not masked.any() or masked.all():
+        return None
+    first = int(np.count_nonzero(masked))
+    lowest = float(low[filled[first]])
+    gap = lowest - float(high[filled[first - 1]])
+    rows = [seen.sample_maxima] if seen.channels is None else [seen.sample_maxima, seen.channels.maxima]
+    if gap <= seen.maximum - lowest or any((maxima < lowest).any() for maxima in rows):
+        return None
+    return lowest
+
+
+def reach_below(output_step: float) -> float:
+    """How far below a row's largest score a masked one must lie: ``64 exp(-reach) <= output_step / 2``."""
+    return math.ceil(math.log(2.0 * _TOGETHER / output_step) / _STEP) * _STEP
