@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npubake.errors import Fault, StageError
-from npubake.graph.summary import WEIGHTED_KINDS as WEIGHTED_KINDS
 from npubake.graph.summary import FusionGroup, GraphSummary, NodeFact
 
 

@@ -14,24 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from npubake.calibration.samples import SampleSet
-from npubake.calibration.statistics import Statistics
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.resolve import resolve_overrides
-from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
-from npubake.quant.assign import Subject
-from npubake.quant.loading import read_scales
-from npubake.quant.parameters import QuantizationParameters, digest_of_graph
+from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
-from npubake.quant.request import parse_request
 from npubake.quant.resolved import layers_to_learn
-from npubake.stages.calibrate import input_ranges, loaded_facts, model_facts
+from npubake.stages.calibrate import loaded_facts, model_facts, read_request, read_subject
 from npubake.tuning.candidate import Start
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.steps import Tuned, tune
-
-STEP_PARAMS = ("tuning", "equivalent_transformation", "search_weight_scale", "hessian", "bias_correction", "mod")
 
 
 def run(job: Job) -> None:
@@ -58,22 +51,15 @@ def run(job: Job) -> None:
 
 
 def _start(name: str, job: Job, model: Path, graph: Path, statistics: Path) -> Start:
-    summary, loaded, scales = GraphSummary.load(graph), load_model(model), job.optional("scales")
-    asked = {key: value for key, value in job.params.items() if key not in STEP_PARAMS}
-    request = parse_request({**asked, "input_ranges": input_ranges(job.params, summary)})
-    if scales is not None:
-        request = replace(request, loaded=read_scales(scales, job.params.get("missing", "refuse")))
+    loaded = load_model(model)
+    subject = read_subject(loaded, graph, statistics)
+    request = read_request(job, subject.summary)
     return Start(
         name=name,
         model=loaded,
-        subject=Subject(
-            summary=summary,
-            graph_digest=digest_of_graph(graph),
-            facts=model_facts(loaded),
-            statistics=Statistics.load(statistics).tensors,
-        ),
+        subject=subject,
         request=request,
-        matched=[entry.groups for entry in resolve_overrides(summary, request.overrides)],
+        matched=[entry.groups for entry in resolve_overrides(subject.summary, request.overrides)],
     )
 
 

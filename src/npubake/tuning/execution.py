@@ -6,7 +6,7 @@ the nodes between two places; together they compute every node once for every ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,18 @@ class Stream:
 def _reads(node: onnx.NodeProto) -> list[str]:
     """What a node reads, graphs inside it included."""
     return [name for name in (*node.input, *captured(node)) if name]
+
+
+def values_of(
+    model: onnx.ModelProto, tensors: Sequence[str], feeds: Iterable[Mapping[str, NDArray[Any]]], threads: int
+) -> Iterator[Values]:
+    """What the float ``model`` makes of each example in turn, by tensor; graph inputs are among the answers."""
+    fed = {value.name for value in model.graph.input}
+    computed = [name for name in dict.fromkeys(tensors) if name not in fed]
+    session = open_session(exposing(model, computed), "float model", threads) if computed else None
+    for example in feeds:
+        found = session.run(computed, dict(example)) if session is not None else []
+        yield {**example, **dict(zip(computed, found, strict=True))}
 
 
 def exposing(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:

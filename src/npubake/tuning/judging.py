@@ -17,11 +17,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from npubake.calibration.inference import open_session
 from npubake.calibration.samples import SampleSet
-from npubake.graph.summary import GraphSummary
-from npubake.quant.operands import WEIGHTED_KINDS
-from npubake.tuning.execution import exposing
+from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
+from npubake.tuning.execution import values_of
 from npubake.tuning.simulation import Form, Simulator
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -82,8 +80,7 @@ class Judge:
         feeds = [samples.read(index) for index in judged]
         if not wanted or not feeds:
             return cls(feeds=(), watched={}, references=())
-        session = open_session(exposing(model, wanted), "float model", threads)
-        values = [dict(zip(wanted, session.run(wanted, dict(example)), strict=True)) for example in feeds]
+        values = list(values_of(model, wanted, feeds, threads))
         watched = {
             name: logits[name] if name in logits and _saturated([entry[name] for entry in values]) else name
             for name in outputs

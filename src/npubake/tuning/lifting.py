@@ -145,9 +145,7 @@ class IsolatedNoise:
     @classmethod
     def of(cls, bench: Bench, candidate: Candidate, simulator: Simulator, places: Sequence[int]) -> IsolatedNoise:
         statistics = candidate.start.subject.statistics
-        quiet = {
-            name: untouched(max(-statistics[name].minimum, statistics[name].maximum)) for name in simulator.quantised
-        }
+        quiet = {name: untouched(statistics[name].absmax) for name in simulator.quantised}
         answers = {place: simulator.run(bench.judge.feeds[place], quiet) for place in places}
         return cls(bench=bench, simulator=simulator, quiet=quiet, forms=candidate.forms(), answers=answers)
 

@@ -16,9 +16,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from npubake.calibration.inference import open_session
 from npubake.tuning.exact_products import gram, product
-from npubake.tuning.execution import exposing
+from npubake.tuning.execution import values_of
 from npubake.tuning.matrix_form import MatrixForm, chosen_positions, columns_at
 
 Wide = NDArray[np.float64]
@@ -52,6 +51,17 @@ class Moments:
             target_total=np.zeros(vector) if asymmetric else None,
             cross=np.zeros(square) if asymmetric else None,
         )
+
+    def take(self, part: Moments) -> None:
+        """Add what was seen elsewhere; both are asymmetric, or neither is."""
+        self.count += part.count
+        self.total += part.total
+        self.products += part.products
+        if self.cross is not None and self.target_total is not None:
+            assert part.cross is not None
+            assert part.target_total is not None
+            self.target_total += part.target_total
+            self.cross += part.cross
 
     def mean(self) -> Wide:
         """Mean of x, [groups, columns]; zero where nothing was seen."""
@@ -104,10 +114,21 @@ def accumulate(
     if target is not None and moments.cross is not None and moments.target_total is not None:
         wanted = columns_at(form, target, chosen)
         moments.cross += product(wanted, read.swapaxes(-1, -2))
-        moments.target_total += gram_total(wanted)
+        moments.target_total += _sums(wanted)
 
 
-def gram_total(rows: NDArray[Any]) -> Wide:
+def accumulate_means(
+    moments: Moments, form: MatrixForm, x: NDArray[Any], index: int, positions: int, target: NDArray[Any]
+) -> None:
+    """As ``accumulate``, sums alone: what a bias needs. ``products`` and ``cross`` stay as they are."""
+    chosen = chosen_positions(form, index, positions_of(form, positions))
+    assert moments.target_total is not None  # made for a target
+    moments.count += len(chosen)
+    moments.total += _sums(columns_at(form, x, chosen))
+    moments.target_total += _sums(columns_at(form, target, chosen))
+
+
+def _sums(rows: NDArray[Any]) -> Wide:
     """Sums of rows [..., P], exactly as ``gram`` makes them."""
     return product(rows, np.ones((rows.shape[-1], 1)))[..., 0]
 
@@ -123,14 +144,9 @@ def float_inputs(
     time. positions: most of one example.
     """
     made = {form.group: Moments.empty(form) for form in forms}
-    fed = {value.name for value in model.graph.input}
-    computed = list(dict.fromkeys(form.tensor for form in forms if form.tensor not in fed))
-    session = open_session(exposing(model, computed), "float model", threads) if computed else None
     order = sorted(forms, key=lambda form: -form.groups * form.columns**2)  # the longest work first
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        for index, example in enumerate(feeds):
-            found = session.run(computed, dict(example)) if session is not None else []
-            values = {**example, **dict(zip(computed, found, strict=True))}
+        for index, values in enumerate(values_of(model, [form.tensor for form in forms], feeds, threads)):
 
             def add(form: MatrixForm, index: int = index, values: Mapping[str, NDArray[Any]] = values) -> None:
                 accumulate(made[form.group], form, values[form.tensor], index, positions)

@@ -18,15 +18,13 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from npubake.calibration.inference import open_session
 from npubake.quant.weight_formats import CODE_LIMITS
 from npubake.quant.weights import code_parts, weight_steps
 from npubake.tuning.biases import correctable, corrected_bias
 from npubake.tuning.candidate import Candidate, Layer, on_bias_grid
-from npubake.tuning.execution import Stream, exposing
+from npubake.tuning.execution import Stream
 from npubake.tuning.hessian import Grid, HessianSettings, asymmetric_target, round_with_hessian
-from npubake.tuning.matrix_form import chosen_positions, columns_at
-from npubake.tuning.moments import Moments, accumulate, gram_total, positions_of
+from npubake.tuning.moments import Moments, accumulate, accumulate_means, float_inputs
 from npubake.tuning.simulation import Array, Form, SimulatedModel
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -62,19 +60,8 @@ def float_moments(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -
     """Moments of what each layer that ``how`` touches reads in the float model, by group; one example's tensors are
     held at a time.
     """
-    layers = [layer for layer in candidate.layers.values() if how.touches(layer)]
-    made = {layer.group: Moments.empty(layer.form) for layer in layers}
-    computed = list(dict.fromkeys(layer.form.tensor for layer in layers if layer.form.tensor not in feeds[0]))
-    session = open_session(exposing(candidate.start.model, computed), "float model", how.threads)
-    with ThreadPoolExecutor(max_workers=how.threads) as pool:
-        for index, example in enumerate(feeds):
-            values = {**example, **dict(zip(computed, session.run(computed, dict(example)), strict=True))}
-
-            def add(layer: Layer, index: int = index, values: Feeds = values) -> None:
-                accumulate(made[layer.group], layer.form, values[layer.form.tensor], index, how.positions)
-
-            list(pool.map(add, layers))
-    return made
+    forms = [layer.form for layer in candidate.layers.values() if how.touches(layer)]
+    return float_inputs(candidate.start.model, feeds, forms, how.positions, how.threads)
 
 
 def round_in_execution(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Array]:
@@ -150,37 +137,13 @@ def _seen(layer: Layer, walk: Walk, how: Rounding, pool: ThreadPoolExecutor) -> 
         if layer.group in how.rounded:
             accumulate(moments, layer.form, read, index, how.positions, target)
         else:
-            _accumulate_means(moments, layer, (read, target), how.positions, index)
+            accumulate_means(moments, layer.form, read, index, how.positions, target)
         return moments
 
     total = Moments.empty(layer.form, asymmetric=True)
     for part in pool.map(of_example, walk.examples):
-        _add(total, part)
+        total.take(part)
     return total
-
-
-def _accumulate_means(
-    moments: Moments, layer: Layer, values: tuple[NDArray[Any], NDArray[Any]], positions: int, index: int
-) -> None:
-    """What a bias needs and no more."""
-    chosen = chosen_positions(layer.form, index, positions_of(layer.form, positions))
-    read, target = (gram_total(columns_at(layer.form, value, chosen)) for value in values)
-    assert moments.target_total is not None  # made for it
-    moments.count += len(chosen)
-    moments.total += read
-    moments.target_total += target
-
-
-def _add(total: Moments, part: Moments) -> None:
-    assert total.cross is not None  # both are made above
-    assert part.cross is not None
-    assert total.target_total is not None
-    assert part.target_total is not None
-    total.count += part.count
-    total.total += part.total
-    total.products += part.products
-    total.target_total += part.target_total
-    total.cross += part.cross
 
 
 def _rounded(candidate: Candidate, layer: Layer, moments: Moments, how: Rounding) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from npubake.calibration.samples import SampleSet
-from npubake.quant.operands import WEIGHTED_KINDS
+from npubake.graph.summary import WEIGHTED_KINDS
 from npubake.tuning.biases import correctable, corrected_from_statistics
 from npubake.tuning.candidate import Candidate, Start, candidate
 from npubake.tuning.examples import Examples
