@@ -52,6 +52,15 @@ def ratio(value: Fraction, precision: int) -> tuple[int, int]:
     return m, min(candidates, key=lambda n: (abs(n - exact), -n))
 
 
+def fitting(most: int, bound: Callable[[int], int]) -> int:
+    """The largest p from 12 to ``most`` that keeps ``bound(p)`` below 2^52."""
+    return max(p for p in range(12, most + 1) if bound(p) < 2**52)
+
+
+def fitting_ratio(value: Fraction, most: int, above: int, below: int = 0) -> tuple[int, int]:
+    return ratio(value, fitting(most, lambda p: max(above * ratio(value, p)[0], below * ratio(value, p)[1])))
+
+
 @dataclass(frozen=True)
 class Tensor:
     """Centred integers (int64) or real values (float32)."""
@@ -84,6 +93,11 @@ class Evaluator:
 
     def bits(self, *names: str) -> int:
         return 24 if any(self.parameters["tensors"][name]["dtype"] == "int16" for name in names) else 12
+
+    def reach(self, name: str) -> int:
+        """The largest magnitude that the type holds."""
+        _, low, high = self.facts(name)
+        return max(-low, high)
 
     def x(self, name: str) -> Array:
         """Centred integers of a tensor, as object array."""
@@ -280,7 +294,8 @@ def matmul(e: Evaluator, group: Json) -> None:
         leave(e, group, acc, np.array(float(sa * sb), np.float32))
         return
     target = group["outputs"][0]
-    m, n = ratio(sa * sb / e.facts(target)[0], e.bits(a, b, target))
+    most = e.values[a].data.shape[-1] * e.reach(a) * e.reach(b)
+    m, n = fitting_ratio(sa * sb / e.facts(target)[0], e.bits(a, b, target), most)
     e.put(target, rhe(acc.astype(object) * m, n), e.limits(group))
 
 
@@ -291,14 +306,23 @@ def add(e: Evaluator, group: Json) -> None:
     node, target = e.members(group)[0], group["outputs"][0]
     scale = e.facts(target)[0]
     computed = [name for name in node.input if name not in e.constants]
-    d = 2 ** e.bits(*computed, target) - 1
+
+    def factor(name: str, p: int) -> Array:
+        if name in e.constants:
+            return np.asarray(np.rint(e.constants[name].astype(np.float64) * ((2**p - 1) / float(scale))))
+        return np.array(round((2**p - 1) * e.facts(name)[0] / scale), object)
+
+    def bound(p: int) -> int:
+        return sum(
+            (e.reach(name) if name in computed else 1) * int(np.max(np.abs(factor(name, p)))) for name in node.input
+        )
+
+    p = fitting(e.bits(*computed, target), bound)
     total: Any = 0
     for name, sign in zip(node.input, (1, -1 if node.op_type == "Sub" else 1), strict=True):
-        if name in e.constants:
-            total = total + sign * np.rint(e.constants[name].astype(np.float64) * (d / float(scale))).astype(np.int64)
-        else:
-            total = total + sign * e.x(name) * round(d * e.facts(name)[0] / scale)
-    e.put(target, rhe(total, d), e.limits(group))
+        term = factor(name, p).astype(np.int64).astype(object)
+        total = total + sign * (term * e.x(name) if name in computed else term)
+    e.put(target, rhe(total, 2**p - 1), e.limits(group))
 
 
 def multiply(e: Evaluator, group: Json) -> None:
@@ -308,7 +332,8 @@ def multiply(e: Evaluator, group: Json) -> None:
         by_constant(e, group, node.input[1 - place], e.constants[node.input[place]].astype(np.float64))
         return
     a, b = node.input
-    m, n = ratio(e.facts(a)[0] * e.facts(b)[0] / e.facts(target)[0], e.bits(a, b, target))
+    value = e.facts(a)[0] * e.facts(b)[0] / e.facts(target)[0]
+    m, n = fitting_ratio(value, e.bits(a, b, target), e.reach(a) * e.reach(b))
     e.put(target, rhe(e.x(a).astype(object) * e.x(b) * m, n), e.limits(group))
 
 
@@ -318,7 +343,8 @@ def divide(e: Evaluator, group: Json) -> None:
     if b in e.constants:
         by_constant(e, group, a, 1.0 / e.constants[b].astype(np.float64))
         return
-    m, n = ratio(e.facts(a)[0] / (e.facts(b)[0] * e.facts(target)[0]), e.bits(a, b, target))
+    value = e.facts(a)[0] / (e.facts(b)[0] * e.facts(target)[0])
+    m, n = fitting_ratio(value, e.bits(a, b, target), e.reach(a), e.reach(b))
     below = np.where(e.x(b) == 0, 1, e.x(b)).astype(object) * n
     above = e.x(a).astype(object) * m
     sign = np.where(below < 0, -1, 1)
@@ -328,8 +354,12 @@ def divide(e: Evaluator, group: Json) -> None:
 def by_constant(e: Evaluator, group: Json, name: str, constant: Array) -> None:
     target = group["outputs"][0]
     varied = len({abs(float(value)) for value in constant.reshape(-1)}) > 1
-    d = 2 ** (24 if varied else e.bits(name, target)) - 1
-    k = np.rint(float(e.facts(name)[0]) * d / float(e.facts(target)[0]) * constant)
+
+    def factors(p: int) -> Array:
+        return np.asarray(np.rint(float(e.facts(name)[0]) * (2**p - 1) / float(e.facts(target)[0]) * constant))
+
+    p = fitting(24 if varied else e.bits(name, target), lambda p: e.reach(name) * int(np.abs(factors(p)).max()))
+    d, k = 2**p - 1, factors(p)
     e.put(target, rhe(e.x(name).astype(object) * k.astype(np.int64), d), e.limits(group))
 
 
@@ -518,13 +548,16 @@ def average(e: Evaluator, group: Json) -> None:
         depthwise.CopyFrom(node)
         depthwise.attribute.append(helper.make_attribute("group", x.shape[1]))
         total, count = convolve(depthwise, x, ones), convolve(depthwise, np.ones_like(x), ones)
+        window = math.prod(kernel)
         if attribute(node, "count_include_pad", 0):
             count = np.full_like(count, math.prod(kernel))
     else:
         axes, keep = reduction_axes(e, node, x.ndim)
         total = x.sum(axis=axes, keepdims=keep)
-        count = np.array(math.prod(x.shape[axis] for axis in axes))
-    m, n = ratio(e.facts(node.input[0])[0] / e.facts(target)[0], e.bits(node.input[0], target))
+        window = math.prod(x.shape[axis] for axis in axes)
+        count = np.array(window)
+    value = e.facts(node.input[0])[0] / e.facts(target)[0]
+    m, n = fitting_ratio(value, e.bits(node.input[0], target), window * e.reach(node.input[0]))
     e.put(target, rhe(total.astype(object) * m, count.astype(object) * n), e.limits(group))
 
 
@@ -534,7 +567,9 @@ def reduce(e: Evaluator, group: Json) -> None:
     axes, keep = reduction_axes(e, node, x.ndim)
     functions: dict[str, Callable[..., Any]] = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMin": np.min}
     value = np.asarray(functions[node.op_type](x, axis=axes, keepdims=keep))
-    m, n = ratio(e.facts(node.input[0])[0] / e.facts(target)[0], e.bits(node.input[0], target))
+    summed = math.prod(x.shape[axis] for axis in axes) if node.op_type == "ReduceSum" else 1
+    scales = e.facts(node.input[0])[0] / e.facts(target)[0]
+    m, n = fitting_ratio(scales, e.bits(node.input[0], target), summed * e.reach(node.input[0]))
     e.put(target, rhe(value.astype(object) * m, n))
 
 
@@ -543,7 +578,10 @@ def resize(e: Evaluator, group: Json) -> None:
     inputs = {name: e.constants[name] for name in node.input[1:] if name}
     inputs[node.input[0]] = e.x(node.input[0]).astype(np.float64)
     (values,) = reference(node, {name: inputs[name] for name in node.input if name})
-    m, n = ratio(e.facts(node.input[0])[0] / e.facts(target)[0], e.bits(node.input[0], target))
+    factors = [new / old for old, new in zip(inputs[node.input[0]].shape, values.shape, strict=True)]
+    t = sum(1 + round(math.log2(max(factor, 1))) for factor in factors if factor != 1)
+    scales = e.facts(node.input[0])[0] / e.facts(target)[0]
+    m, n = fitting_ratio(scales, e.bits(node.input[0], target), 2**t * e.reach(node.input[0]))
     fine = values * 2.0**20  # weights of scales up to 2^8 are multiples of 2^-20
     assert np.array_equal(fine, np.rint(fine))
     e.put(target, rhe(fine.astype(np.int64).astype(object) * m, n * 2**20))
@@ -564,7 +602,7 @@ def softmax(e: Evaluator, group: Json) -> None:
             for d in levels
         ]
     big = np.array(powers, object)[places].reshape(x.shape)
-    m, n = ratio(1 / scale, e.bits(node.input[0], target))
+    m, n = fitting_ratio(1 / scale, e.bits(node.input[0], target), 65535, 65535 * x.shape[axis])
     e.put(target, rhe(big * m, np.asarray(big.sum(axis=axis, keepdims=True)) * n))
 
 

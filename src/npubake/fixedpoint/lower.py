@@ -54,8 +54,8 @@ def lower_model(
 ) -> Lowered:
     """Lower ``model`` (static shapes, float32). tail: how accumulators leave the graph. The input is not touched.
 
-    Raises StageError, with all faults at once, where parameters are missing or contradict the rules, or where a group
-    has no exact kernel of any size.
+    A group that no exact kernel is large enough for computes in float and is listed. Raises StageError, with all faults
+    at once, where parameters are missing or contradict the rules, or an accumulator leaves that the tail cannot hold.
     """
     lowering = Lowering.of(model, summary, parameters, tail)
     for name in summary.inputs:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 from onnx import TensorProto
 
-from npubake.errors import Fault, StageError
 from npubake.fixedpoint.arithmetic import (
     FLOAT32_EXACT,
     FLOAT32_ROUNDED,
@@ -24,7 +23,7 @@ from npubake.fixedpoint.arithmetic import (
     round_half_even,
 )
 from npubake.fixedpoint.forms import NUMPY_TYPES
-from npubake.fixedpoint.lowering import Lowering
+from npubake.fixedpoint.lowering import Lowering, NoIntegerKernelError
 from npubake.quant.parameters import TensorParameters, limits
 
 
@@ -75,7 +74,7 @@ def clamp_limits(parameters: TensorParameters, low: Fraction | None, high: Fract
 def requantise(lowering: Lowering, target: str, accumulator: Accumulator, scaling: Scaling) -> str:
     """Make ``target`` from ``accumulator``; returns the inequality that proves it exact.
 
-    Raises StageError where no road is exact.
+    Raises NoIntegerKernelError where no road is exact.
     """
     facts = lowering.forms.parameters(target)
     low, high = limits(facts)
@@ -91,12 +90,8 @@ def requantise(lowering: Lowering, target: str, accumulator: Accumulator, scalin
             "float32 division rounds exactly"
         )
     if bound >= FLOAT64_EXACT or reach >= FLOAT64_ROUNDED:
-        raise StageError(
-            Fault(
-                what=f"the accumulator can reach {bound}, which no exact kernel rounds (limits 2^53, 2^52)",
-                where=target,
-                hint="give this layer 8-bit activations, or split it",
-            )
+        raise NoIntegerKernelError(
+            f"the accumulator can reach {bound}, which no exact kernel rounds (limits 2^53, 2^52)"
         )
     _by_float64(lowering, target, accumulator, scaling)
     return (

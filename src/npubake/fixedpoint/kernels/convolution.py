@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, accumulator_bound
+from npubake.fixedpoint.kernels.bounds import within
 from npubake.fixedpoint.kernels.convolution_parts import (
     BytePart,
     FloatPart,
@@ -25,7 +26,6 @@ from npubake.fixedpoint.kernels.weights import (
     convolution_bias,
     finish_weighted,
     integer_weights,
-    within,
 )
 from npubake.fixedpoint.lowering import Fused, Lowering, take_apart
 from npubake.fixedpoint.requantise import Accumulator, clamp_limits, clip_quantized
@@ -59,7 +59,7 @@ def lower_convolution(lowering: Lowering, group: FusionGroup) -> None:
         accumulator = Accumulator(name=name, dtype="float32", bound=bound, kernel="Conv float32 on integers")
         finish_weighted(lowering, group, fused, constants, accumulator)
     else:
-        within(group.name, bound, INT32_LIMIT, "int32 accumulator")
+        within(bound, INT32_LIMIT, "int32 accumulator")
         whole = BytePart(name=lowering.forms.quantized(source), zero_point=facts.zero_point, factor=1)
         name = integer_convolution(lowering, fused.anchor, whole, constants.stored(lowering, target, "uint8"), 128)
         addend = constants.bias_along(1, constants.weights.ndim).astype(np.int32)
@@ -84,11 +84,11 @@ def lower_transposed_convolution(lowering: Lowering, group: FusionGroup) -> None
         accumulator = Accumulator(name=name, dtype="float32", bound=bound, kernel="ConvTranspose float32 on integers")
         finish_weighted(lowering, group, fused, constants, accumulator)
         return
-    within(group.name, bound, FLOAT64_EXACT, "float64 sum")
+    within(bound, FLOAT64_EXACT, "float64 sum")
     total = ""
     for part in float_parts(lowering, source, target):
         for unit, whole in weight_parts(constants):
-            for piece in _channel_parts(group.name, whole, groups, part):
+            for piece in _channel_parts(whole, groups, part):
                 name = float_weights(lowering, target, piece, unit)
                 made = float_convolution(lowering, fused.anchor, part.name, name)
                 total = add_scaled(lowering, target, total, made, 1)
@@ -132,10 +132,10 @@ def _qlinear_convolution(
     lowering.certify(group, "QLinearConv uint8 x uint8", bound, exact)
 
 
-def _channel_parts(where: str, constants: IntegerWeights, groups: int, part: FloatPart) -> list[IntegerWeights]:
+def _channel_parts(constants: IntegerWeights, groups: int, part: FloatPart) -> list[IntegerWeights]:
     """Weights with all but some input channels zeroed, each within 2**24 with ``part``, together the whole.
 
-    Raises StageError where one input channel alone is beyond.
+    Raises NoIntegerKernelError where one input channel alone is beyond.
     """
     count, parts, first = constants.weights.shape[0], [], 0
     zero = np.zeros_like(constants.bias)
@@ -149,7 +149,7 @@ def _channel_parts(where: str, constants: IntegerWeights, groups: int, part: Flo
             if bound < FLOAT32_EXACT:
                 break
             if last - first == 1:
-                within(where, bound, FLOAT32_EXACT, "float32 sum of one input channel")
+                within(bound, FLOAT32_EXACT, "float32 sum of one input channel")
             last = first + max(1, (last - first) // 2)
         parts.append(chosen)
         first = last

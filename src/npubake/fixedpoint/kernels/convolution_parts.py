@@ -13,7 +13,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from npubake.fixedpoint.arithmetic import FLOAT32_EXACT, FLOAT64_EXACT, INT32_LIMIT, Array, accumulator_bound
-from npubake.fixedpoint.kernels.weights import IntegerWeights, finish_weighted, within
+from npubake.fixedpoint.kernels.bounds import within
+from npubake.fixedpoint.kernels.weights import IntegerWeights, finish_weighted
 from npubake.fixedpoint.lowering import Fused, Lowering
 from npubake.fixedpoint.requantise import Accumulator
 from npubake.graph.summary import FusionGroup
@@ -45,7 +46,7 @@ def lower_in_parts(lowering: Lowering, group: FusionGroup, fused: Fused, constan
     ConvInteger. bound: of the whole sum, bias included.
     """
     source, target = fused.anchor.input[0], group.outputs[0]
-    within(group.name, bound, FLOAT64_EXACT, "float64 sum")
+    within(bound, FLOAT64_EXACT, "float64 sum")
     zero = np.zeros_like(constants.bias)
     inputs = [(-128, 128)] * 2 if _is_wide(lowering, source) else [limits(lowering.forms.parameters(source))]
     weights = weight_parts(constants)
@@ -55,7 +56,7 @@ def lower_in_parts(lowering: Lowering, group: FusionGroup, fused: Fused, constan
         total, biased = _by_float(lowering, fused.anchor, constants, part_bound)
         kernel = f"Conv float32 in {len(inputs)} x {len(weights)} parts (each <= {part_bound} < 2^24), float64 sum"
     else:
-        total, byte_bound, count = _by_bytes(lowering, group, fused.anchor, constants)
+        total, byte_bound, count = _by_bytes(lowering, fused.anchor, constants)
         kernel = f"ConvInteger uint8 x uint8 on {count} pairs of bytes (each <= {byte_bound} < 2^31), float64 sum"
     if np.any(constants.bias) and not biased:
         bias = constants.bias_along(1, constants.weights.ndim).astype(np.float64)
@@ -153,15 +154,13 @@ def _by_float(
     return total, biased
 
 
-def _by_bytes(
-    lowering: Lowering, group: FusionGroup, anchor: onnx.NodeProto, constants: IntegerWeights
-) -> tuple[str, int, int]:
+def _by_bytes(lowering: Lowering, anchor: onnx.NodeProto, constants: IntegerWeights) -> tuple[str, int, int]:
     """The sum without bias, the largest bound of a product, and the number of products."""
     source, target, writer = anchor.input[0], anchor.output[0], lowering.writer
     inputs, pieces = _byte_parts(lowering, source, target), _weight_bytes(constants.weights)
     zero = np.zeros_like(constants.bias)
     bounds = [accumulator_bound(piece, zero, -128, 255) for _, piece, _ in pieces]
-    within(group.name, max(bounds), INT32_LIMIT, "int32 accumulator")
+    within(max(bounds), INT32_LIMIT, "int32 accumulator")
     if len(pieces) == 1:
         names = [constants.stored(lowering, target, "uint8")]
     else:

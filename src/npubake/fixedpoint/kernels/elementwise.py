@@ -9,18 +9,18 @@ from onnx import TensorProto
 
 from npubake.fixedpoint.arithmetic import (
     FLOAT32_EXACT,
-    FLOAT64_ROUNDED,
     PRECISION_16,
     Array,
     precision_of,
     round_half_even,
-    scale_ratio,
 )
-from npubake.fixedpoint.kernels.weights import within
+from npubake.fixedpoint.kernels.bounds import bounded_precision, bounded_ratio
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, take_apart
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise, round_and_clamp
 from npubake.graph.summary import FusionGroup
 from npubake.quant.parameters import limits
+
+_Term = tuple[str | None, Array]  # (tensor, factor), or (None, constant)
 
 
 def lower_add(lowering: Lowering, group: FusionGroup) -> None:
@@ -28,23 +28,14 @@ def lower_add(lowering: Lowering, group: FusionGroup) -> None:
     fused = take_apart(lowering, group, ("Add", "Sub"))
     signs = (1, -1 if fused.anchor.op_type == "Sub" else 1)
     target, out = group.outputs[0], lowering.forms.parameters(group.outputs[0])
-    computed = [name for name in fused.anchor.input if lowering.constant(name) is None]
-    facts = [lowering.forms.parameters(name) for name in computed]
-    divisor = 2 ** precision_of(*facts, out) - 1
-    terms: list[tuple[str | None, Array]] = []
-    bound = 0
-    for name, sign in zip(fused.anchor.input, signs, strict=True):
-        constant = lowering.constant(name)
-        if constant is not None:
-            values = sign * np.rint(constant.astype(np.float64) * (divisor / out.scale))
-            bound += int(np.abs(values).max(initial=0))
-            terms.append((None, values))
-        else:
-            entry = lowering.forms.parameters(name)
-            factor = sign * round_half_even(divisor * Fraction(entry.scale) / Fraction(out.scale))
-            bound += abs(factor) * max(map(abs, limits(entry)))
-            terms.append((name, np.array(factor)))
-    within(group.name, bound, FLOAT64_ROUNDED, "float64 sum")
+    signed = list(zip(fused.anchor.input, signs, strict=True))
+    facts = [lowering.forms.parameters(name) for name, _ in signed if lowering.constant(name) is None]
+
+    def at(precision: int) -> tuple[list[_Term], int]:
+        return _addends(lowering, signed, Fraction(out.scale), 2**precision - 1)
+
+    precision = bounded_precision(precision_of(*facts, out), lambda bits: at(bits)[1])
+    (terms, bound), divisor = at(precision), 2**precision - 1
     wide = bound >= FLOAT32_EXACT
     parts = [_term(lowering, target, name, values, wide) for name, values in terms]
     total = lowering.writer.node("Add", parts, target)
@@ -67,8 +58,8 @@ def lower_multiply(lowering: Lowering, group: FusionGroup) -> None:
     facts = [lowering.forms.parameters(name) for name in names]
     out = lowering.forms.parameters(group.outputs[0])
     ratio = Fraction(facts[0].scale) * Fraction(facts[1].scale) / Fraction(out.scale)
-    multiplier, divisor = scale_ratio(ratio, precision_of(*facts, out))
     bound = max(map(abs, limits(facts[0]))) * max(map(abs, limits(facts[1])))
+    multiplier, divisor = bounded_ratio(ratio, precision_of(*facts, out), bound)
     wide = bound * multiplier >= FLOAT32_EXACT
     operands = [_widened(lowering, group.outputs[0], name, wide) for name in names]
     product = lowering.writer.node("Mul", operands, group.outputs[0])
@@ -89,10 +80,9 @@ def lower_divide(lowering: Lowering, group: FusionGroup) -> None:
     writer, target = lowering.writer, group.outputs[0]
     facts, out = [lowering.forms.parameters(name) for name in (first, second)], lowering.forms.parameters(target)
     ratio = Fraction(facts[0].scale) / (Fraction(facts[1].scale) * Fraction(out.scale))
-    multiplier, divisor = scale_ratio(ratio, precision_of(*facts, out))
     reach = [max(map(abs, limits(entry))) for entry in facts]
+    multiplier, divisor = bounded_ratio(ratio, precision_of(*facts, out), *reach)
     bound = max(reach[0] * multiplier, reach[1] * divisor)
-    within(group.name, bound, FLOAT64_ROUNDED, "float64 quotient")
     denominator = lowering.forms.centred(second)
     zero = writer.constant(np.float32(0), "zero_f32")
     is_zero = writer.node("Cast", [writer.node("Equal", [denominator, zero], target)], target, to=TensorProto.FLOAT)
@@ -109,17 +99,49 @@ def lower_divide(lowering: Lowering, group: FusionGroup) -> None:
 def _by_constant(lowering: Lowering, group: FusionGroup, fused: Fused, name: str, constant: Array) -> None:
     target, entry = group.outputs[0], lowering.forms.parameters(name)
     out = lowering.forms.parameters(target)
-    divisor = 2 ** precision_of(entry, out) - 1
+    reach, most = max(map(abs, limits(entry))), precision_of(entry, out)
     if constant.size > 1 and np.abs(constant).min() < np.abs(constant).max():
-        divisor = 2**PRECISION_16 - 1  # one divisor serves small and large factors alike
-    factors = np.rint(entry.scale * divisor / out.scale * constant)
-    bound = int(np.abs(factors).max()) * max(map(abs, limits(entry)))
-    within(group.name, bound, FLOAT64_ROUNDED, "float64 product")
+        most = PRECISION_16  # one divisor serves small and large factors alike
+
+    def at(precision: int) -> Array:
+        made: Array = np.rint(entry.scale * (2**precision - 1) / out.scale * constant)
+        return made
+
+    precision = bounded_precision(most, lambda bits: reach * _largest(at(bits)))
+    factors, divisor = at(precision), 2**precision - 1
+    bound = reach * _largest(factors)
     wide = bound >= FLOAT32_EXACT
     product = _term(lowering, target, name, factors, wide)
     _finish(
         lowering, group, fused, Accumulator(name=product, dtype="float64" if wide else "float32", bound=bound), divisor
     )
+
+
+def _addends(
+    lowering: Lowering, signed: list[tuple[str, int]], scale: Fraction, divisor: int
+) -> tuple[list[_Term], int]:
+    """The terms over D = ``divisor`` of an output in steps of ``scale``, and the bound of their sum."""
+    terms: list[_Term] = []
+    bound = 0
+    for name, sign in signed:
+        constant = lowering.constant(name)
+        if constant is not None:
+            values = sign * np.rint(constant.astype(np.float64) * (divisor / float(scale)))
+            bound += _largest(values)
+            terms.append((None, values))
+        else:
+            entry = lowering.forms.parameters(name)
+            factor = sign * round_half_even(divisor * Fraction(entry.scale) / scale)
+            bound += abs(factor) * max(map(abs, limits(entry)))
+            terms.append((name, np.array(factor)))
+    return terms, bound
+
+
+def _largest(values: Array) -> int:
+    """The largest magnitude. Raises NoIntegerKernelError where a value is infinite or not a number."""
+    if not np.isfinite(values).all():
+        raise NoIntegerKernelError("a constant that is infinite, or not a number, in units of the output")
+    return int(np.abs(values).max(initial=0))
 
 
 def _finish(

@@ -14,15 +14,14 @@ from npubake.fixedpoint.arithmetic import (
     INT32_LIMIT,
     accumulator_bound,
     precision_of,
-    scale_ratio,
 )
+from npubake.fixedpoint.kernels.bounds import bounded_ratio, within
 from npubake.fixedpoint.kernels.weights import (
     NUMPY_OF,
     IntegerWeights,
     finish_weighted,
     integer_weights,
     leave_unrounded,
-    within,
 )
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, take_apart
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise
@@ -62,7 +61,7 @@ def lower_matmul(lowering: Lowering, group: FusionGroup) -> None:
     if eight and bound < INT32_LIMIT and (products >= MANY_PRODUCTS or bound >= FLOAT32_EXACT):
         accumulator = _matmul_integer(lowering, target, first, second, bound)
     else:
-        within(group.name, bound, FLOAT64_EXACT, "float64 sum")
+        within(bound, FLOAT64_EXACT, "float64 sum")
         centred = (lowering.forms.centred(first), lowering.forms.centred(second))
         accumulator = _matmul_float(lowering, target, *centred, bound)
     step = Fraction(facts[0].scale) * Fraction(facts[1].scale)
@@ -71,7 +70,7 @@ def lower_matmul(lowering: Lowering, group: FusionGroup) -> None:
         lowering.certify(group, accumulator.kernel, bound, exact)
         return
     out = lowering.forms.parameters(target)
-    multiplier, divisor = scale_ratio(step / Fraction(out.scale), precision_of(*facts, out))
+    multiplier, divisor = bounded_ratio(step / Fraction(out.scale), precision_of(*facts, out), bound)
     scaling = Scaling(multiplier=multiplier, divisor=np.array([divisor]), low=fused.low, high=fused.high)
     exact = requantise(lowering, target, accumulator, scaling)
     lowering.certify(group, f"{accumulator.kernel}, m = {multiplier}, D = {divisor}", bound, exact)
@@ -92,7 +91,7 @@ def _product(lowering: Lowering, fused: Fused, constants: IntegerWeights, bound:
         ]
         name = writer.node("MatMulInteger", inputs, target)
         return Accumulator(name=name, dtype="int32", bound=bound, kernel="MatMulInteger uint8 x uint8")
-    within(fused.anchor.name, bound, FLOAT64_EXACT, "float64 sum")
+    within(bound, FLOAT64_EXACT, "float64 sum")
     centred = lowering.forms.centred(source)
     if bound < FLOAT32_EXACT:
         weights = constants.stored(lowering, target, "float32")

@@ -18,10 +18,9 @@ from npubake.fixedpoint.arithmetic import (
     Array,
     precision_of,
     round_half_even,
-    scale_ratio,
 )
+from npubake.fixedpoint.kernels.bounds import bounded_ratio, within
 from npubake.fixedpoint.kernels.lookup import look_up
-from npubake.fixedpoint.kernels.weights import within
 from npubake.fixedpoint.lowered import TableFact
 from npubake.fixedpoint.lowering import Lowering, NoIntegerKernelError, take_apart
 from npubake.fixedpoint.requantise import round_and_clamp
@@ -48,9 +47,9 @@ def lower_softmax(lowering: Lowering, group: FusionGroup) -> None:
     distance = writer.node("Cast", [writer.node("Sub", [top, values], target)], target, to=TensorProto.INT32)
     powers = look_up(lowering, target, entries.astype(np.float64), distance, (f"{target}/powers", shape))
     total = writer.node("ReduceSum", [powers, axes], target, keepdims=1)
-    multiplier, divisor = scale_ratio(1 / Fraction(out.scale), precision_of(facts, out))
-    bound = max(EXP_STEPS * multiplier, EXP_STEPS * shape[axis] * divisor)
-    within(group.name, bound, FLOAT64_ROUNDED, "float64 quotient")
+    most = EXP_STEPS * shape[axis]
+    multiplier, divisor = bounded_ratio(1 / Fraction(out.scale), precision_of(facts, out), EXP_STEPS, most)
+    bound = max(EXP_STEPS * multiplier, most * divisor)
     above = writer.node("Mul", [powers, writer.constant(np.float64(multiplier), f"{target}/multiplier")], target)
     below = writer.node("Mul", [total, writer.constant(np.float64(divisor), f"{target}/divisor")], target)
     round_and_clamp(lowering, target, writer.node("Div", [above, below], target))
@@ -126,7 +125,7 @@ def normalisation_constants(lowering: Lowering, group: FusionGroup, node: onnx.N
     variance = Fraction(float(attribute(node, "epsilon", 1e-5))) * count**3 / (Fraction(facts.scale) ** 2 * 4**shift)
     epsilon = max(1, round_half_even(variance))
     squares = count * reach**2 + epsilon
-    within(group.name, squares, FLOAT64_ROUNDED, "float64 sum of squares")
+    within(squares, FLOAT64_ROUNDED, "float64 sum of squares")
     root = 0
     while root < ROOT_BITS and squares * 4 ** (root + 1) < FLOAT64_ROUNDED:
         root += 1

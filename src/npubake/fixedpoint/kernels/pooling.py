@@ -16,9 +16,8 @@ from npubake.fixedpoint.arithmetic import (
     FLOAT64_EXACT,
     Array,
     precision_of,
-    scale_ratio,
 )
-from npubake.fixedpoint.kernels.weights import within
+from npubake.fixedpoint.kernels.bounds import bounded_ratio, within
 from npubake.fixedpoint.lowering import Fused, Lowering, NoIntegerKernelError, take_apart
 from npubake.fixedpoint.requantise import Accumulator, Scaling, requantise
 from npubake.graph.editing import attribute
@@ -93,7 +92,8 @@ def reduced_axes(lowering: Lowering, node: onnx.NodeProto) -> tuple[list[int], i
 def _finish(lowering: Lowering, group: FusionGroup, fused: Fused, accumulator: Accumulator, counts: Array) -> None:
     target = group.outputs[0]
     facts, out = lowering.forms.parameters(fused.anchor.input[0]), lowering.forms.parameters(target)
-    multiplier, divisor = scale_ratio(Fraction(facts.scale) / Fraction(out.scale), precision_of(facts, out))
+    ratio = Fraction(facts.scale) / Fraction(out.scale)
+    multiplier, divisor = bounded_ratio(ratio, precision_of(facts, out), accumulator.bound)
     scaling = Scaling(multiplier=multiplier, divisor=divisor * counts, low=fused.low, high=fused.high)
     exact = requantise(lowering, target, accumulator, scaling)
     kernel = f"{fused.anchor.op_type} {accumulator.dtype} on integers, m = {multiplier}, n = {divisor}"
@@ -104,7 +104,7 @@ def _sum(lowering: Lowering, group: FusionGroup, source: str, axes: Sequence[int
     writer, target = lowering.writer, group.outputs[0]
     count = prod(lowering.shape(source)[axis] for axis in axes)
     bound = count * max(map(abs, limits(lowering.forms.parameters(source))))
-    within(group.name, bound, FLOAT64_EXACT, "float64 sum")
+    within(bound, FLOAT64_EXACT, "float64 sum")
     value = lowering.forms.centred(source)
     wide = bound >= FLOAT32_EXACT
     if wide:

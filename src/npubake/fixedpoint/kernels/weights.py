@@ -126,18 +126,6 @@ def _grid_faults(group: FusionGroup, facts: WeightParameters) -> list[Fault]:
     return [Fault(what=what, where=group.name, hint=hint)]
 
 
-def within(where: str, bound: int, limit: int, what: str) -> None:
-    """Raise StageError unless bound < limit."""
-    if bound >= limit:
-        raise StageError(
-            Fault(
-                what=f"the accumulator can reach {bound}, beyond the {what} (2^{limit.bit_length() - 1})",
-                where=where,
-                hint="give this layer 8-bit activations, or split it",
-            )
-        )
-
-
 def finish_weighted(
     lowering: Lowering,
     group: FusionGroup,
