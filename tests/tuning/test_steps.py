@@ -207,3 +207,26 @@ def test_level_default_rounds_narrow_layers_alone(prepared: Prepared, monkeypatc
         weights = made.candidate.constants.get(layer.operand.initializer, layer.nearest)
         assert np.array_equal(weights, layer.nearest) == (name not in few)
     assert made.record["learned_from_all"] == 16
+
+
+ASKED: dict[str, Any] = {"tuning": {"level": "none", "judge": False}, "search_weight_scale": {"candidates": 4}}
+
+
+def test_weights_that_a_searched_scale_saturates_are_counted(prepared: Prepared) -> None:
+    """Against the codes that would leave their type, by the scales that the search left."""
+    made = tuned(prepared, ASKED, prepared.start(weights={"bits": 4}))
+    (trial,) = (trial for trial in made.record["trials"] if trial["step"] == "search_weight_scale")
+    beyond = 0
+    for name, layer in made.candidate.layers.items():
+        entry = made.candidate.parameters.weights[name]
+        codes = np.rint(layer.operand.weights / weight_steps(entry, layer.operand.weights.shape))
+        beyond += int((np.abs(codes) > {"int4": 7, "int8": 127}[entry.dtype]).sum())
+    assert trial["settings"] == {"candidates": 4, "saturated": beyond}
+    assert beyond > 0
+
+
+def test_layers_that_the_search_of_scales_leaves_are_named(prepared: Prepared) -> None:
+    made = tuned(prepared, ASKED, prepared.start(weights={"symmetric": False}))
+    trials = [trial for trial in made.record["trials"] if trial["step"] == "search_weight_scale"]
+    left = [trial["why"].partition(": its weights")[0] for trial in trials if not trial["kept"]]
+    assert left == list(made.candidate.layers)

@@ -7,7 +7,7 @@ behind rounds it to the same codes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,23 +29,36 @@ Wide = NDArray[np.float64]
 SEARCHED = 16  # scales tried of a channel (schemas/recipe.schema.json)
 
 
-def with_searched_scales(candidate: Candidate, moments: Mapping[str, Moments], tried: int) -> Candidate:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Searched:
+    """candidate: with the scales found; saturated: weights beyond their codes' limits; left: layers whose weights have
+    zero points, which belong to the span of all weights: their scales stay.
+    """
+
+    candidate: Candidate
+    saturated: int
+    left: tuple[str, ...]
+
+
+def with_searched_scales(candidate: Candidate, moments: Mapping[str, Moments], tried: int) -> Searched:
     """``candidate`` with the best of ``tried`` scales for every channel of the layers that ``moments`` holds."""
-    layers = {}
+    layers, saturated, left = {}, 0, []
     for name, seen in moments.items():
         layer = candidate.layers[name]
+        if layer.parameters.zero_points:
+            left.append(name)
+            continue
         matrix = layer.form.to_matrix(layer.operand.weights.astype(np.float64))
         grid = grid_of(layer)
-        if layer.parameters.zero_points:
-            continue  # their zero points belong to the span of all weights
         start = np.asarray(layer.parameters.scales, np.float64)
         shared = len(start) > 1 and len(set(layer.parameters.scales)) == 1
         place = partial(placed, layer)
         search = ScaleSearch(low=grid.low, high=grid.high, place=place, candidates=tried, shared=shared)
         if layer.parameters.group_size:
             search = replace(search, steps=grid.scales / layer.form.by_row(start)[:, :, None])
-        layers[name] = rescaled(layer, search_scales(layer.form, matrix, seen.centred(), start, search).scales)
-    return with_layers(candidate, layers)
+        found = search_scales(layer.form, matrix, seen.centred(), start, search)
+        layers[name], saturated = rescaled(layer, found.scales), saturated + int(found.saturated.sum())
+    return Searched(candidate=with_layers(candidate, layers), saturated=saturated, left=tuple(left))
 
 
 def nearest_everywhere(candidate: Candidate) -> Candidate:

@@ -134,11 +134,12 @@ class _Run:
         plain = replace(base, constants={})
         feeds = Examples(self.samples, sorted(self.parts.learn))
         moments = float_moments(plain, feeds, self._how(groups, {}))
-        proposal = with_searched_scales(plain, moments, choice.settings.get("candidates", SEARCHED))
-        proposal = self._biased_like(base, proposal)
-        self._best = self.bench.compare(
-            self.best, self.bench.stand(proposal), "search_weight_scale", dict(choice.settings)
-        )
+        found = with_searched_scales(plain, moments, choice.settings.get("candidates", SEARCHED))
+        for name in found.left:
+            self.bench.skip("search_weight_scale", base.start.name, f"{name}: its weights have zero points")
+        proposal = self.bench.stand(self._biased_like(base, found.candidate))
+        settings = {**choice.settings, "saturated": found.saturated}
+        self._best = self.bench.compare(self.best, proposal, "search_weight_scale", settings)
 
     def round(self, _starts: Sequence[Start]) -> None:
         """Weights by their Hessian and biases that follow, from float activations and in order of execution."""
