@@ -10,8 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.kinds.graphs import Array, conv, model, node, pictures, two_convolutions, value, weights
-from tests.kinds.road import assert_faithful, bake, run
+from npubake.calibration.inference import TensorSession
+from tests.kinds.graphs import PICTURE, Array, conv, model, node, pictures, two_convolutions, value, weights
+from tests.kinds.road import assert_faithful, bake, run, sqnr
 
 
 def _as_nodes(source: onnx.ModelProto) -> None:
@@ -276,3 +277,20 @@ def test_parts_without_elements_disturb_nothing(tmp_path: Path) -> None:
     baked = bake(source, pictures(), tmp_path)
     assert [each.op_type for each in baked.summary.nodes] == ["Conv"]
     assert_faithful(baked, source, pictures(), 28)
+
+
+def test_constants_and_inputs_given_out_as_they_are_stay_what_they_are(tmp_path: Path) -> None:
+    """Exporters give out anchors and untouched caches beside what the network computes."""
+    anchors = np.arange(10, dtype=np.int64).reshape(5, 2)
+    constants = {"w": weights(4, 3, 3, 3), "b": weights(4), "anchors": anchors}
+    outputs = [value("y", (1, 4, 8, 8)), value("anchors", (5, 2), TensorProto.INT64)]
+    outputs += [value("x", PICTURE), value("b", (4,))]
+    source = model([conv("x", "y")], constants, [value("x", PICTURE)], outputs)
+    baked = bake(source, pictures(), tmp_path)
+    found, given, picture, bias = baked.run("quantize", pictures()[0])
+    np.testing.assert_array_equal(given, anchors)
+    np.testing.assert_array_equal(bias, constants["b"])
+    assert sqnr(pictures()[0]["x"], picture) > 35
+    assert sqnr(run(source.SerializeToString(), pictures()[0])[0], found) > 30
+    session = TensorSession(baked.files["optimize.model"], ["y", "anchors", "x"], 1)
+    np.testing.assert_array_equal(session.run(pictures()[0])["anchors"], anchors)

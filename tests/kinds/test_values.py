@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from npubake.quant.parameters import QuantizationParameters
-from tests.kinds.graphs import conv, model, node, pictures, two_convolutions, value, weights
+from tests.kinds.graphs import around, conv, model, node, pictures, two_convolutions, value, weights
 from tests.kinds.road import Baked, assert_faithful, bake, run, sqnr
 
 
@@ -119,3 +119,11 @@ def test_a_clip_of_which_one_end_is_open_lets_nothing_through_below_the_other(tm
         baked = bake(source, pictures(), folder, calibration={"method": "minmax", "asymmetric": asymmetric})
         assert min(float(baked.run("quantize", feeds)[0].min()) for feeds in pictures()) == 0.0
         assert_faithful(baked, source, pictures(), 28)
+
+
+def test_a_clip_whose_lower_limit_is_the_higher_gives_the_upper_one(tmp_path: Path) -> None:
+    """ONNX applies the upper limit last."""
+    ends = {"least": np.array(1, np.float32), "most": np.array(-1, np.float32)}
+    source = around([node("Clip", "t least most", "u")], ends)
+    baked = bake(source, pictures(), tmp_path)
+    assert_faithful(baked, source, pictures(), 35)

@@ -66,3 +66,8 @@ def test_both_sides_restore(case: str) -> None:
     else:
         np.testing.assert_array_equal(got, want)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    scalar = np.array(2.5, np.float32)
+    assert to_edge(scalar, []).shape == from_edge(scalar, []).shape == ()

@@ -122,3 +122,15 @@ def test_nothing_is_judged_without_examples_or_float_outputs(prepared: Prepared,
     onnx.save(model, tmp_path / "model.onnx")
     with SampleSet.open(prepared.folder / "samples.npz") as samples:
         assert not Judge.of(model, summarise(model, ()), samples, (0, 1), 1).able
+
+
+def test_outputs_that_are_inputs_or_constants_are_not_judged(prepared: Prepared, tmp_path: Path) -> None:
+    """An input given out as it is, or a constant, loses nothing; and no node of a trial makes it."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 21]> t (float[1,3,12,12] x) => (float[1,3,12,12] y, float[2] c, '
+        "float[1,3,12,12] x) <float[2] c = {1.0, 2.0}> { y = Relu(x) }"
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    with SampleSet.open(prepared.folder / "samples.npz") as samples:
+        judge = Judge.of(model, summarise(model, ()), samples, (0, 1), 1)
+    assert judge.tensors == ("y",)

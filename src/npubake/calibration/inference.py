@@ -24,17 +24,18 @@ Session = Any  # onnxruntime has no types
 class TensorSession:
     """A model that gives the values of named tensors, graph inputs left out. One example at a time.
 
-    tensors: the names wanted; those that the model does not compute are refused with StageError.
+    tensors: the names wanted; those that the model does not compute are refused with StageError. (An output may be an
+    input or a constant as it is.)
     """
 
     def __init__(self, path: Path, tensors: Iterable[str], threads: int) -> None:
         model = onnx.load(path)
         computed = {name for node in model.graph.node for name in node.output}
         self.tensors = tuple(dict.fromkeys(tensors))
-        unknown = [name for name in self.tensors if name not in computed]
+        outputs = {value.name: value for value in model.graph.output}
+        unknown = [name for name in self.tensors if name not in computed and name not in outputs]
         if unknown:
             raise StageError(Fault(what=f"the model does not compute {', '.join(unknown[:5])}", where=path.name))
-        outputs = {value.name: value for value in model.graph.output}
         del model.graph.output[:]
         model.graph.output.extend(outputs.get(name) or onnx.ValueInfoProto(name=name) for name in self.tensors)
         self._session: Session = open_session(model, path.name, threads)

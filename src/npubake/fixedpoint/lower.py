@@ -139,6 +139,12 @@ def _stand_in(lowering: Lowering, group: FusionGroup) -> None:
 def _finish_output(lowering: Lowering, name: str) -> None:
     """Make the model output ``name`` as float32, where no kernel has made it under its name."""
     held = lowering.forms.held(name)
+    if name in lowering.initializers:  # given out as it is; the layers that read it have theirs
+        stored = lowering.initializers[name]
+        lowering.writer.keep_constant(stored)
+        dtype = str(helper.tensor_dtype_to_np_dtype(stored.data_type))
+        lowering.outputs[name] = OutputFact(integer="", dtype=dtype, scale=(), zero_point=0, axis=0)
+        return
     if name in lowering.outputs or held.get("real") == name:
         lowering.outputs.setdefault(name, OutputFact(integer="", dtype="float32", scale=(), zero_point=0, axis=0))
         return

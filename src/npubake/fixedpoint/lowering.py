@@ -136,7 +136,10 @@ def clip_limits(lowering: Lowering, node: onnx.NodeProto) -> tuple[Fraction | No
                 raise NoIntegerKernelError(f"Clip with a computed {name}")
             value = float(constant.reshape(-1)[0])
         found.append(Fraction(float(value)) if value is not None and np.isfinite(value) else None)
-    return found[0], found[1]
+    low, high = found
+    if low is not None and high is not None and low > high:
+        low = high  # the operator's definition: the upper limit is applied last
+    return low, high
 
 
 def _meet(

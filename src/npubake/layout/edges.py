@@ -30,7 +30,7 @@ def to_edge(array: Array, removed: Removed) -> Array:
             array = _dequantise(array, node["affine"])
         else:  # Cast, Reshape
             array = array.astype(node["dtype"]).reshape(node["shape"])
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
 
 
 def from_edge(array: Array, removed: Removed) -> Array:
@@ -46,7 +46,7 @@ def from_edge(array: Array, removed: Removed) -> Array:
             array = _quantise(array, node["affine"], node["before_dtype"])
         else:
             array = array.astype(node["before_dtype"]).reshape(node["before_shape"])
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
 
 
 def _along(affine: Mapping[str, Any], ndim: int) -> NDArray[np.float32]:

@@ -104,7 +104,8 @@ class Candidate:
         model.CopyFrom(self.start.model)
         for tensor in model.graph.initializer:
             if tensor.name in self.constants:
-                tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(self.constants[tensor.name]), tensor.name))
+                value = np.asarray(self.constants[tensor.name], order="C")
+                tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
         return model
 
 

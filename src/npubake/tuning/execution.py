@@ -80,7 +80,7 @@ class Stream:
             graph.input.append(helper.make_tensor_value_info(name, kind, value.shape))
         for name in read:
             if name in self.constants:
-                graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(self.constants[name]), name))
+                graph.initializer.append(numpy_helper.from_array(np.asarray(self.constants[name], order="C"), name))
             elif name in self._stored:
                 graph.initializer.append(self._stored[name])
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)

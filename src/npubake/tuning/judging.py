@@ -73,7 +73,8 @@ class Judge:
         threads: int,
     ) -> Judge:
         """Run the float model over the examples ``judged``."""
-        outputs = [name for name in summary.outputs if summary.tensors[name].dtype == "float32"]
+        makers = summary.producer_group()  # an input or a constant given out as it is loses nothing
+        outputs = [name for name in summary.outputs if name in makers and summary.tensors[name].dtype == "float32"]
         logits, features = _logits(summary), {name: _features(summary, name) for name in outputs}
         wanted = list(dict.fromkeys([*outputs, *(logits[name] for name in outputs if name in logits)]))
         wanted += [name for name in dict.fromkeys(features.values()) if name and name not in wanted]

@@ -219,7 +219,7 @@ def _with_constants(simulated: SimulatedModel, constants: Mapping[str, Array], v
     model = onnx.ModelProto()
     model.CopyFrom(simulated.model)
     for name, value in simulated.constants.items():
-        model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(constants.get(name, value)), name))
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(constants.get(name, value), order="C"), name))
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(views))
     return model
