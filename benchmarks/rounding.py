@@ -127,8 +127,7 @@ def ways(subject: Subject, made: Mapping[str, Moments], limit: int) -> dict[str,
         return on.values(on.rounded(subject.weights(name)))
 
     def hessian(name: str, on: Grid) -> Wide:
-        settings = HessianSettings().sampled(subject.forms[name].columns, made[name].count)
-        return on.values(round_with_hessian(subject.weights(name), made[name].centred(), on, settings))
+        return on.values(round_with_hessian(subject.weights(name), made[name].centred(), on, HessianSettings()))
 
     def plain(name: str) -> Wide:
         return hessian(

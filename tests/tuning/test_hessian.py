@@ -243,11 +243,3 @@ def test_layers_in_parallel_have_the_same_codes() -> None:
 def test_settings_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="block_size"):
         HessianSettings(**wrong)  # type: ignore[arg-type]
-
-
-def test_damping_grows_with_the_columns_for_each_position() -> None:
-    asked = HessianSettings(damping=0.01)
-    assert asked.sampled(columns=100, count=10**9).damping == pytest.approx(0.01)
-    assert asked.sampled(columns=100, count=400).damping == pytest.approx(0.02)
-    assert asked.sampled(columns=1280, count=32).damping == pytest.approx(0.3)
-    assert HessianSettings(damping=0.5).sampled(columns=1280, count=32).damping == pytest.approx(0.5)
