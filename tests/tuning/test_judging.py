@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -133,4 +134,13 @@ def test_outputs_that_are_inputs_or_constants_are_not_judged(prepared: Prepared,
     onnx.save(model, tmp_path / "model.onnx")
     with SampleSet.open(prepared.folder / "samples.npz") as samples:
         judge = Judge.of(model, summarise(model, ()), samples, (0, 1), 1)
+    assert judge.tensors == ("y",)
+
+
+def test_a_tensor_that_the_transformed_graph_has_not_judges_nothing(prepared: Prepared) -> None:
+    last = next(group for group in reversed(prepared.summary.groups) if group.kind == "linear")
+    without = {name: fact for name, fact in prepared.summary.tensors.items() if name != last.inputs[0]}
+    other = replace(prepared.summary, tensors=without)
+    with SampleSet.open(prepared.folder / "samples.npz") as samples:
+        judge = Judge.of(prepared.model, prepared.summary, samples, (0, 1), 1, [other])
     assert judge.tensors == ("y",)

@@ -71,13 +71,18 @@ class Judge:
         samples: SampleSet,
         judged: Sequence[int],
         threads: int,
+        others: Sequence[GraphSummary] = (),
     ) -> Judge:
-        """Run the float model over the examples ``judged``."""
+        """Run the float model over the examples ``judged``. others: graphs of the same function that are judged, too;
+        a tensor inside that one of them has not (a transformation changed it) judges nothing.
+        """
         makers = summary.producer_group()  # an input or a constant given out as it is loses nothing
         outputs = [name for name in summary.outputs if name in makers and summary.tensors[name].dtype == "float32"]
-        logits, features = _logits(summary), {name: _features(summary, name) for name in outputs}
+        shared = set(summary.tensors).intersection(*(other.tensors for other in others))
+        logits = {name: tensor for name, tensor in _logits(summary).items() if tensor in shared}
+        features = {name: tensor for name in outputs if (tensor := _features(summary, name)) in shared}
         wanted = list(dict.fromkeys([*outputs, *(logits[name] for name in outputs if name in logits)]))
-        wanted += [name for name in dict.fromkeys(features.values()) if name and name not in wanted]
+        wanted += [name for name in dict.fromkeys(features.values()) if name not in wanted]
         feeds = [samples.read(index) for index in judged]
         if not wanted or not feeds:
             return cls(feeds=(), watched={}, references=())
@@ -86,7 +91,7 @@ class Judge:
             name: logits[name] if name in logits and _saturated([entry[name] for entry in values]) else name
             for name in outputs
         }
-        beside = {name: (features[name],) if features[name] else () for name in outputs}
+        beside = {name: (features[name],) if name in features else () for name in outputs}
         return cls(feeds=feeds, watched={name: (watched[name], *beside[name]) for name in outputs}, references=values)
 
     @property

@@ -56,7 +56,8 @@ def tune(
     parts = split_samples(samples, settings.held_out)
     first = starts[0]
     wanted = parts.judged if settings.judge else ()
-    judge = Judge.of(first.model, first.subject.summary, samples, wanted, threads)
+    others = [start.subject.summary for start in starts[1:]]
+    judge = Judge.of(first.model, first.subject.summary, samples, wanted, threads, others)
     bench = Bench(judge=judge, threads=threads, judging=judge.able)
     run = _Run(bench=bench, samples=samples, parts=parts, settings=settings, starts=starts)
     stages = [run.start, run.lift, run.search, run.round] if run.free else [run.start, run.search, run.round]
@@ -215,9 +216,10 @@ class _Run:
     def _second_judge(self) -> Judge:
         """As many other examples as judge: for choices that learn nothing from single examples."""
         learn, count = self.parts.learn, len(self.parts.judged)
-        start = self.starts[0]
+        start, *more = self.starts
         others = learn[:: max(len(learn) // count, 1)][:count]
-        return Judge.of(start.model, start.subject.summary, self.samples, others, self.bench.threads)
+        graphs = [other.subject.summary for other in more]
+        return Judge.of(start.model, start.subject.summary, self.samples, others, self.bench.threads, graphs)
 
     def _biased_like(self, before: Candidate, proposal: Candidate) -> Candidate:
         """``proposal`` with the biases of the layers corrected that are in ``before``."""
