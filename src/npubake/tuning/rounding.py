@@ -46,11 +46,10 @@ class Rounding:
         return layer.group in self.rounded or (layer.group in self.corrected and correctable(layer))
 
 
-def round_from_float(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Array]:
+def round_from_moments(candidate: Candidate, moments: Mapping[str, Moments], how: Rounding) -> dict[str, Array]:
     """Constants of the layers, each from what it reads in the float model; layers are independent of each other."""
     layers = [layer for layer in candidate.layers.values() if how.touches(layer)]
     layers.sort(key=lambda layer: -layer.form.groups * layer.form.columns**2)
-    moments = float_moments(candidate, feeds, how)
     with ThreadPoolExecutor(max_workers=how.threads) as pool:
         made = pool.map(lambda layer: _rounded(candidate, layer, moments[layer.group], how), layers)
         return {name: value for constants in made for name, value in constants.items()}
