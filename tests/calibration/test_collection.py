@@ -221,10 +221,11 @@ def test_inputs_of_one_example_stay_together(tmp_path: Path) -> None:
         assert fed["b"].dtype == np.int64
 
 
-def test_stacks_of_different_lengths_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [None, 3])
+def test_stacks_of_different_lengths_are_refused(tmp_path: Path, count: int | None) -> None:
     graph = inputs_only(a=((1, 3), "float32"), b=((1, 2), "float32"))
     np.savez(tmp_path / "v.npz", a=np.zeros((4, 3), np.float32), b=np.zeros((3, 2), np.float32))
-    (fault,) = faults(tmp_path, [{"": tmp_path / "v.npz"}], graph, preset=PREPARED)
+    (fault,) = faults(tmp_path, [{"": tmp_path / "v.npz"}], graph, preset=PREPARED, count=count)
     assert "3, 4" in fault.what
 
 

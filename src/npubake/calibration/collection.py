@@ -242,10 +242,10 @@ def _census(slots: Mapping[str, Slot]) -> Census:
 def _evenly(units: list[_Unit], count: int | None, faults: FaultList) -> list[_Unit]:
     if count is None:
         return units
-    if units and len(units) < count:
-        faults.add(
-            Fault(what=f"{len(units)} examples where {count} are asked for", hint="add data, or ask for fewer samples")
-        )
+    if len(units) < count:
+        if units:  # none: their files are refused already
+            what = f"{len(units)} examples where {count} are asked for"
+            faults.add(Fault(what=what, hint="add data, or ask for fewer samples"))
         return units
     return [units[index * len(units) // count] for index in range(count)]
 
