@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            4,
+            5,
             {
                 "model": "onnx",
                 "graph": "graph",
