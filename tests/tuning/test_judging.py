@@ -144,3 +144,15 @@ def test_a_tensor_that_the_transformed_graph_has_not_judges_nothing(prepared: Pr
     with SampleSet.open(prepared.folder / "samples.npz") as samples:
         judge = Judge.of(prepared.model, prepared.summary, samples, (0, 1), 1, [other])
     assert judge.tensors == ("y",)
+
+
+def test_the_judge_of_other_examples_watches_the_same_tensors(prepared: Prepared) -> None:
+    """Else it asks for what no trial computes: whether a Softmax is saturated depends on the examples."""
+    sharp, soft = saturated(prepared, 1000.0), saturated(prepared, 0.001)
+    with SampleSet.open(prepared.folder / "samples.npz") as samples:
+        first = Judge.of(sharp, summarise(sharp, ()), samples, (0, 1), 1)
+        other = first.on(soft, samples, (2, 3, 4), 1)
+        assert other.watched == first.watched != Judge.of(soft, summarise(soft, ()), samples, (0, 1), 1).watched
+        assert len(other.feeds) == len(other.references) == 3
+        assert set(first.tensors) <= set(other.references[0])
+        assert not first.on(soft, samples, (), 1).able

@@ -94,6 +94,12 @@ class Judge:
         beside = {name: (features[name],) if name in features else () for name in outputs}
         return cls(feeds=feeds, watched={name: (watched[name], *beside[name]) for name in outputs}, references=values)
 
+    def on(self, model: onnx.ModelProto, samples: SampleSet, judged: Sequence[int], threads: int) -> Judge:
+        """The same judge on other examples: it watches the same tensors, whatever these examples saturate."""
+        feeds = [samples.read(index) for index in judged]
+        references = list(values_of(model, list(self.tensors), feeds, threads)) if feeds else []
+        return Judge(feeds=feeds, watched=self.watched if feeds else {}, references=references)
+
     @property
     def tensors(self) -> tuple[str, ...]:
         """All that is judged, each once."""

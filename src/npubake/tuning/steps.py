@@ -217,10 +217,8 @@ class _Run:
     def _second_judge(self) -> Judge:
         """As many other examples as judge: for choices that learn nothing from single examples."""
         learn, count = self.parts.learn, len(self.parts.judged)
-        start, *more = self.starts
         others = learn[:: max(len(learn) // count, 1)][:count]
-        graphs = [other.subject.summary for other in more]
-        return Judge.of(start.model, start.subject.summary, self.learner.samples, others, self.bench.threads, graphs)
+        return self.bench.judge.on(self.starts[0].model, self.learner.samples, others, self.bench.threads)
 
     def _biased_like(self, before: Candidate, proposal: Candidate) -> Candidate:
         """``proposal`` with the biases of the layers corrected that are in ``before``."""
