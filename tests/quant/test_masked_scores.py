@@ -63,6 +63,18 @@ def test_a_mask_costs_the_scores_no_step(lane: str, levels: float, hidden: float
     assert np.abs(shares[0] - shares[1]).max() <= 0.51 / levels  # no code of the Softmax changes
 
 
+@pytest.mark.parametrize("hidden", [-1e4, float(np.finfo(np.float32).min)])
+def test_a_mask_reaches_no_farther_than_its_sums_are_told_apart(hidden: float) -> None:
+    """What lies below gives the same sum after clamping, and one step of 1e4 / 255 would drown the scores."""
+    item, _ = attention(hidden)
+    forms = made(item, "a8w8").parameters.tensors
+    assert forms["mask"].low <= forms["m"].low - forms["s"].high
+    assert forms["mask"].low >= forms["m"].low - forms["s"].high - 1.0
+    declared = {"lane": "a8w8", "input_ranges": {"mask": [-1e4, 0.0]}}
+    if hidden == -1e4:
+        assert assign(item, parse_request(declared), []).parameters.tensors["mask"].low <= -1e4
+
+
 @pytest.mark.parametrize("outputs", [", float[1,6,6] m"])
 def test_an_output_of_the_model_is_not_cut(outputs: str) -> None:
     item, values = attention(-1e4, outputs)
@@ -88,7 +100,7 @@ def test_a_lower_end_that_is_no_mask_stays() -> None:
     ],
 )
 def test_what_is_masked_lies_far_below_every_score(values: list[float], lowest: float | None) -> None:
-    found = lowest_score(counted(np.array(values, np.float32)))
+    found = lowest_score(counted(np.array(values, np.float32)), 4)
     assert found is None if lowest is None else found is not None and lowest * 1.04 <= found <= lowest
 
 
@@ -100,9 +112,10 @@ def test_an_example_or_a_channel_that_is_masked_whole_keeps_its_values() -> None
         held = np.array(maxima, np.float32)
         return ChannelStatistics(axis=1, minima=held, maxima=held, sums=nothing, squares=nothing)
 
-    assert lowest_score(replace(seen, channels=by_channel(1.0, 2.0))) is not None
-    assert lowest_score(replace(seen, channels=by_channel(-1e4, 2.0))) is None
-    assert lowest_score(replace(seen, sample_maxima=np.array([2.0, -1e4], np.float32))) is None
+    assert lowest_score(replace(seen, channels=by_channel(1.0, 2.0)), 4) is not None
+    assert lowest_score(replace(seen, channels=by_channel(-1e4, 2.0)), 4) is None
+    assert lowest_score(replace(seen, channels=by_channel(-1e4, 2.0)), 2) is not None  # positions of a row
+    assert lowest_score(replace(seen, sample_maxima=np.array([2.0, -1e4], np.float32)), 4) is None
 
 
 @pytest.mark.parametrize("step", [1 / 255, 1 / 32767, 2.0**-20])

@@ -84,8 +84,9 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     ranges = {**ranges, **wide_ranges(summary, subject.statistics, request.input_ranges, precisions)}
     ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
     weighted = _weighted(subject, precisions, formats.by_group)
-    lowest = lowest_scores(summary, subject.statistics, request.loaded.tensors if request.loaded else ())
-    classes = class_ranges(summary, precisions, ranges, thresholds, lowest)
+    kept = {*request.input_ranges, *(request.loaded.tensors if request.loaded else ())}
+    lowest = lowest_scores(summary, subject.statistics, kept)
+    classes = class_ranges(summary, precisions, ranges, thresholds, lowest, kept)
     tensors = class_parameters(classes, {name: precisions.classes.of[name] for name in precisions.dtypes})
     weights, facts = _weights(summary, precisions, weighted, tensors)
     parameters = QuantizationParameters(

@@ -20,8 +20,10 @@ _TOGETHER = 64.0  # so many masked elements of a row, together, stay below half 
 _STEP = 0.25  # ends lie on a coarse grid, so that no last bit of a logarithm decides one
 
 
-def lowest_score(seen: TensorStatistics) -> float | None:
-    """The lowest value above the masked ones; None where nothing is masked, or where all of an example or channel is.
+def lowest_score(seen: TensorStatistics, rank: int) -> float | None:
+    """The lowest value above the masked ones; None where nothing is masked, or where all of an example or head is.
+
+    rank: of the tensor; channels along its last axis are the positions of a row, of which a mask hides some whole.
 
     Masked: at most ``MASKED``, and farther below every score than the scores reach from end to end.
     """
@@ -34,7 +36,8 @@ def lowest_score(seen: TensorStatistics) -> float | None:
     first = int(np.count_nonzero(masked))
     lowest = float(low[filled[first]])
     gap = lowest - float(high[filled[first - 1]])
-    rows = [seen.sample_maxima] if seen.channels is None else [seen.sample_maxima, seen.channels.maxima]
+    heads = seen.channels if seen.channels is not None and seen.channels.axis % rank != rank - 1 else None
+    rows = [seen.sample_maxima] if heads is None else [seen.sample_maxima, heads.maxima]
     if gap <= seen.maximum - lowest or any((maxima < lowest).any() for maxima in rows):
         return None
     return lowest

@@ -137,7 +137,7 @@ def lowest_scores(
     """
     read = {name for group in summary.groups if group.kind in ("softmax", "movement") for name in group.inputs}
     names = [name for name in summary.quantisable() if name in read and name in statistics and name not in kept]
-    found = {name: lowest_score(statistics[name]) for name in names}
+    found = {name: lowest_score(statistics[name], max(len(summary.tensors[name].shape), 1)) for name in names}
     return {name: lowest for name, lowest in found.items() if lowest is not None}
 
 
@@ -147,9 +147,10 @@ def class_ranges(
     ranges: Mapping[str, Range],
     thresholds: Mapping[str, Threshold],
     lowest: Mapping[str, float],
+    kept: Container[str] = (),
 ) -> dict[str, ClassRange]:
     """Of each sharing class that is held in integers: the union of its sources' ranges, asymmetric where all are, cut
-    where nothing that reads the class can tell the difference. lowest: of ``lowest_scores``.
+    where nothing that reads the class can tell the difference. lowest: of ``lowest_scores``; kept: never cut as a mask.
     """
     classes = precisions.classes
     spans = {first: union(ranges[source] for source in sources) for first, sources in classes.sources.items()}
@@ -159,6 +160,8 @@ def class_ranges(
         if lowest.keys() >= set(sources)
     }
     needed = _needed_ranges(summary, precisions, spans, scores)
+    hidden = {first: span for first, span in needed.items() if first in scores}
+    needed |= {first: span for first, span in _masks(summary, precisions, spans, hidden).items() if first not in kept}
     made: dict[str, ClassRange] = {}
     for name, dtype in precisions.dtypes.items():
         first = classes.of[name]
@@ -189,6 +192,30 @@ def _needed_ranges(
             elif seen is not _MOVED:
                 needed[first] = union([needed[first], seen]) if first in needed else seen
     return {first: span for first, span in needed.items() if first not in whole}
+
+
+def _masks(
+    summary: GraphSummary, precisions: Precisions, spans: Mapping[str, Range], hidden: Mapping[str, Range]
+) -> dict[str, Range]:
+    """What matters of the masks that are added to scores, inputs of the model too: a sum below the end of the scores'
+    range becomes that end, so a mask need not lie further below it than the largest of what it is added to.
+    """
+    classes, operators = precisions.classes, {node.name: node.op_type for node in summary.nodes}
+    readers = summary.reader_groups()
+    found: dict[str, Range] = {}
+    for first, span in spans.items():
+        adds = readers.get(first, ())
+        alone = len(classes.members[first]) == 1 and first not in summary.outputs
+        fits = [
+            hidden[classes.of[group.outputs[0]]].low - spans[classes.of[other]].high
+            for group in adds
+            for other in group.inputs
+            if other != first and other in classes.of and classes.of.get(group.outputs[0]) in hidden
+            if {operators[name] for name in group.nodes} == {"Add"}
+        ]
+        if alone and adds and len(fits) == len(adds) and span.low < min(fits):
+            found[first] = Range(low=min(fits), high=FARTHEST)
+    return found
 
 
 _MOVED = Range(low=0.0, high=0.0)  # a movement inside the class: those behind it answer

@@ -71,7 +71,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "calibrate",
-            6,
+            7,
             {"model": "onnx", "graph": "graph", "statistics": "statistics", "scales": "file?"},
             {"model": "onnx", "parameters": "parameters", "record": "record"},
             _ONNX,
@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            5,
+            6,
             {
                 "model": "onnx",
                 "graph": "graph",
