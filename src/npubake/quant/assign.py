@@ -27,6 +27,7 @@ from npubake.quant.tensor_ranges import (
     tensor_thresholds,
     wide_ranges,
 )
+from npubake.quant.thresholds import Threshold
 from npubake.quant.weight_choice import weight_formats
 from npubake.quant.weight_formats import WeightFormat
 from npubake.quant.weight_scales import WeightedFacts, weight_parameters
@@ -84,9 +85,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     ranges = {**ranges, **wide_ranges(summary, subject.statistics, request.input_ranges, precisions)}
     ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
     weighted = _weighted(subject, precisions, formats.by_group)
-    kept = {*request.input_ranges, *(request.loaded.tensors if request.loaded else ())}
-    lowest = lowest_scores(summary, subject.statistics, kept)
-    classes = class_ranges(summary, precisions, ranges, thresholds, lowest, kept)
+    classes = _classes(subject, request, precisions, ranges, thresholds)
     tensors = class_parameters(classes, {name: precisions.classes.of[name] for name in precisions.dtypes})
     weights, facts = _weights(summary, precisions, weighted, tensors)
     parameters = QuantizationParameters(
@@ -110,6 +109,19 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         weighted=facts,
     )
     return Assignment(parameters=parameters, record=record)
+
+
+def _classes(
+    subject: Subject,
+    request: Request,
+    precisions: Precisions,
+    ranges: Mapping[str, Range],
+    thresholds: Mapping[str, Threshold],
+) -> dict[str, ClassRange]:
+    """The classes' ranges; declared and loaded ones are not cut as masks or masked scores are."""
+    kept = {*request.input_ranges, *(request.loaded.tensors if request.loaded else ())}
+    lowest = lowest_scores(subject.summary, subject.statistics, kept)
+    return class_ranges(subject.summary, precisions, ranges, thresholds, lowest, kept)
 
 
 def _shared(precisions: Precisions, classes: Mapping[str, ClassRange]) -> tuple[tuple[str, ...], ...]:
