@@ -203,7 +203,7 @@ def test_check_reads_the_first_example_of_each_data_set(built: Workspace) -> Non
 
 def test_build_until_a_stage_stops_there(fresh: Workspace) -> None:
     result = fresh.build("small", "--until", "observe")
-    assert sorted(result.ran()) == ["import", "observe", "optimize", "samples"]
+    assert sorted(result.ran()) == ["import", "observe", "optimize", "samples", "transform"]
     assert result.json["targets"]["small"]["manifest"] is None
 
 
@@ -319,7 +319,7 @@ def test_lists_doctor_and_completion(built: Workspace) -> None:
 
 def test_cache_commands(built: Workspace) -> None:
     facts = built.run("cache", "info", "--json").json
-    assert facts["records"] == 22
+    assert facts["records"] == 23
     assert built.run("cache", "gc", "--max-age", "0", "--json").json["keys"] == []
     assert built.run("cache", "fsck").code == 0
     blob = next(path for path in (built.root / ".npubake" / "store" / "cas").rglob("*") if path.is_file())

@@ -193,7 +193,7 @@ def test_a_hand_edited_artifact_is_noticed_and_restored(built: Workspace) -> Non
 @pytest.mark.parametrize(
     ("tool", "users", "first"),
     [
-        ("onnxruntime", {"import", "observe", "tune", "measure", "measure_product", "verify"}, "import"),
+        ("onnxruntime", {"import", "observe", "transform", "tune", "measure", "measure_product", "verify"}, "import"),
         ("pillow", {"samples", "measure_inputs"}, "samples"),
     ],
 )
