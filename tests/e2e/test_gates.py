@@ -37,7 +37,7 @@ def build_with_fault(workspace: Workspace, folder: Path, stage: str, fault: str,
     ("boundary", "stage", "fault", "gates"),
     [
         ("optimized", "optimize", "wrong_bias", ALL),
-        ("calibrated", "calibrate", "clipped_output", ALL),
+        ("calibrated", "tune", "clipped_output", ALL),
         ("ptq", "ptq", "coarse_output", ALL),
         ("quantized", "quantize", "coarse_output", ALL),
         ("product", "quantize", "shifted_classes", "{quantized: {cosine: null, sqnr_db: null}}"),
