@@ -2,9 +2,10 @@
 
 The same holds for a multiplication by a constant behind the two (channel factors of an equalisation).
 
-Hardware applies HardSwish, SiLU, GELU or Sigmoid to the accumulator of a convolution before it rounds to 8 bits; a
-quantiser between the two loses accuracy for nothing (measured on networks with HardSwish and SiLU: 2 to 5 dB). In the
-integer model such a tensor is int16; the calibrated model holds no quantiser for it.
+Hardware applies HardSwish, SiLU, GELU or Sigmoid to the accumulator of a convolution before it rounds to 8 bits, and a
+quantiser between the two costs accuracy for nothing: without it the scores of a detector with SiLU won 2.6 dB, and a
+classifier with HardSwish 2 to 2.6 dB on uncertain inputs with two of three methods. In the integer model such a tensor
+is int16; the calibrated model holds no quantiser for it.
 """
 
 from __future__ import annotations
