@@ -1,4 +1,7 @@
-"""One project is built once; every test works on a copy of it."""
+"""One project is built once at the default level of tuning, and once without tuning; every test works on a copy.
+
+A test whose subject is not tuning, but which builds anew, carries ``@pytest.mark.untuned``: its builds cost half.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,28 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace
 
 
+@pytest.fixture(scope="session")
+def untuned_once(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """The same without tuning. Never changed: take ``built`` in a test marked ``untuned``."""
+    workspace = Workspace.untuned(tmp_path_factory.mktemp("untuned") / "project")
+    workspace.build()
+    return workspace
+
+
+def is_untuned(request: pytest.FixtureRequest) -> bool:
+    """Whether the test is marked so."""
+    return request.node.get_closest_marker("untuned") is not None
+
+
 @pytest.fixture
-def built(built_once: Workspace, tmp_path: Path) -> Workspace:
+def built(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
     """A copy of the built project, settled: a build in it has nothing to do."""
-    return built_once.copy(tmp_path / "project")
+    pristine: Workspace = request.getfixturevalue("untuned_once" if is_untuned(request) else "built_once")
+    return pristine.copy(tmp_path / "project")
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Workspace:
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
     """A project that was never built."""
-    return Workspace.create(tmp_path / "project")
+    create = Workspace.untuned if is_untuned(request) else Workspace.create
+    return create(tmp_path / "project")

@@ -102,6 +102,7 @@ def test_a_reader_that_stops_early_is_no_success(built: Workspace) -> None:
     assert (built.root / "code").read_text().strip() == "141"
 
 
+@pytest.mark.untuned
 def test_an_interrupt_keeps_what_is_finished_and_the_last_bundle(built: Workspace) -> None:
     bundle = built.bundle()
     built.edit("percentile: 0.9999", "percentile: 0.9998")
@@ -126,6 +127,7 @@ def test_an_interrupt_keeps_what_is_finished_and_the_last_bundle(built: Workspac
     assert "calibrate" not in built.build().ran()
 
 
+@pytest.mark.untuned
 def test_the_bundle_of_another_build_is_not_this_target(built: Workspace, tmp_path: Path) -> None:
     shutil.copytree(built.root / "build" / "small", tmp_path / "kept")
     built.edit("percentile: 0.9999", "percentile: 0.9998")
@@ -156,6 +158,7 @@ def test_completion_scripts_are_read_by_the_shell(built: Workspace) -> None:
     assert "npubake" in done.stdout
 
 
+@pytest.mark.untuned
 def test_progress_is_live_on_a_terminal_and_plain_in_a_pipe(built: Workspace) -> None:
     import pty
 

@@ -74,6 +74,7 @@ def test_status_knows_what_is_current(built: Workspace) -> None:
     assert "samples" in facts["to_run"]
 
 
+@pytest.mark.untuned
 def test_a_failed_rebuild_is_known_and_its_files_are_told_apart(built: Workspace) -> None:
     """``status``, ``verify TARGET`` and the failure itself: what failed, what is good still, what is not of it."""
     good = built.run("status", "small", "--json").json["targets"]["small"]
@@ -127,6 +128,7 @@ def test_a_build_that_ends_early_leaves_the_last_good_one_whole(built: Workspace
     assert built.build().ran() == []
 
 
+@pytest.mark.untuned
 def test_a_first_build_that_failed_is_known(fresh: Workspace) -> None:
     assert "never built " in fresh.run("status", "small").out
     fresh.edit("sqnr_db: 15", "sqnr_db: 90")
@@ -344,6 +346,7 @@ def test_locked_refuses_and_update_lock_rewrites(built: Workspace) -> None:
     assert built.run("build", "small", "--locked").code == 0
 
 
+@pytest.mark.untuned
 def test_a_lock_is_written_by_a_build_alone_and_follows_what_the_recipe_asks_for(built: Workspace) -> None:
     path, manifest = built.root / "recipes" / "small.lock", built.root / "build" / "small" / "manifest.json"
 
@@ -409,6 +412,7 @@ def test_the_shipped_recipes_can_be_planned() -> None:
     assert repository.run("list", "recipes").code == 0
 
 
+@pytest.mark.untuned
 def test_keep_going_builds_what_a_refusal_does_not_touch(built: Workspace) -> None:
     text = built.recipe.read_text()
     (built.root / "recipes" / "wrong.yaml").write_text(

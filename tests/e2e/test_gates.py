@@ -18,6 +18,7 @@ from tests.e2e.workspace import Result, Workspace
 
 USUAL = "quantized: {cosine: 0.98, sqnr_db: 15}"
 ALL = "{calibrated: {sqnr_db: 15}, ptq: {sqnr_db: 20}, quantized: {cosine: 0.98, sqnr_db: 15}}"
+NO_FIGURES = "{quantized: {cosine: null, sqnr_db: null}}"
 
 
 def released(workspace: Workspace) -> dict[str, bytes]:
@@ -36,11 +37,11 @@ def build_with_fault(workspace: Workspace, folder: Path, stage: str, fault: str,
 @pytest.mark.parametrize(
     ("boundary", "stage", "fault", "gates"),
     [
-        ("optimized", "optimize", "wrong_bias", ALL),
+        pytest.param("optimized", "optimize", "wrong_bias", ALL, marks=pytest.mark.untuned),
         ("calibrated", "tune", "clipped_output", ALL),
-        ("ptq", "ptq", "coarse_output", ALL),
-        ("quantized", "quantize", "coarse_output", ALL),
-        ("product", "quantize", "shifted_classes", "{quantized: {cosine: null, sqnr_db: null}}"),
+        pytest.param("ptq", "ptq", "coarse_output", ALL, marks=pytest.mark.untuned),
+        pytest.param("quantized", "quantize", "coarse_output", ALL, marks=pytest.mark.untuned),
+        pytest.param("product", "quantize", "shifted_classes", NO_FIGURES, marks=pytest.mark.untuned),
     ],
     ids=["optimized", "calibrated", "ptq", "quantized", "product"],
 )
@@ -74,6 +75,7 @@ def test_a_planted_fault_fails_its_gate(
     assert released(built) == before
 
 
+@pytest.mark.untuned
 def test_a_deployable_that_is_another_model_fails_in_verify(built: Workspace, tmp_path: Path) -> None:
     before = released(built)
     result = build_with_fault(built, tmp_path, "compile", "shifted_accumulator", "inputs")
@@ -111,6 +113,7 @@ def test_the_baseline_of_the_training_framework_is_the_first_boundary(built: Wor
     assert released(built)["small.bundle"] == before["small.bundle"]
 
 
+@pytest.mark.untuned
 def test_random_data_are_for_smoke_alone_and_mark_the_artifact(fresh: Workspace) -> None:
     fresh.edit("data: ../data/calibration", "data: random")
     refused = fresh.run("build", "small")

@@ -53,6 +53,7 @@ def test_one_layer_override_runs_check_and_from_calibrate_on(built: Workspace) -
     assert {"check", *FROM_CALIBRATE} <= ran <= {"check", *FROM_CALIBRATE, *MEASURES}
 
 
+@pytest.mark.untuned
 def test_setting_the_override_back_runs_nothing(built: Workspace) -> None:
     built.edit("op_types: [GlobalAveragePool]", "op_types: [Gemm]")
     built.build()
@@ -81,6 +82,7 @@ def test_a_new_validation_image_runs_checks_and_measures_only(built: Workspace) 
     assert {"measure_inputs", "measure", "measure_product"} <= ran
 
 
+@pytest.mark.untuned
 def test_all_platforms_share_the_float_half(built: Workspace) -> None:
     built.edit("platform: generic", "platforms: [j6e, j6m, j6b, j6h, j6p, s6p]")
     ran = built.build().ran()
@@ -92,6 +94,7 @@ def test_all_platforms_share_the_float_half(built: Workspace) -> None:
     assert ran.count("calibrate") == 2  # one for each starting lane
 
 
+@pytest.mark.untuned
 def test_a_second_recipe_on_the_same_model_and_data_shares_them(built: Workspace) -> None:
     text = built.recipe.read_text().replace("percentile: 0.9999", "percentile: 0.999")
     (built.root / "recipes" / "second.yaml").write_text(text)
@@ -100,6 +103,7 @@ def test_a_second_recipe_on_the_same_model_and_data_shares_them(built: Workspace
     assert ran & {"import", "optimize", "samples", "observe", "measure_inputs"} == set()
 
 
+@pytest.mark.untuned
 def test_one_platforms_stride_runs_that_platform_from_its_first_reader(built: Workspace) -> None:
     built.edit("platform: generic", "platforms: [generic, j6e]")
     built.build("small_generic", "small_j6e")
@@ -125,6 +129,7 @@ def test_touched_and_resaved_files_run_nothing(built: Workspace) -> None:
     assert built.build().ran() == []
 
 
+@pytest.mark.untuned
 def test_an_image_replaced_in_place_with_equal_size_and_time_is_noticed(built: Workspace) -> None:
     built.build()
     path = sorted((built.root / "data" / "calibration").iterdir())[0]
@@ -220,6 +225,7 @@ def test_another_version_of_a_tool_runs_from_the_first_stage_that_uses_it(
     assert built.build().ran() == []
 
 
+@pytest.mark.untuned
 def test_what_another_platform_left_behind_is_removed(built: Workspace) -> None:
     removed = built.root / "build" / "small" / "small_quantized_removed_model.onnx"
     note = built.root / "build" / "small" / "note.txt"

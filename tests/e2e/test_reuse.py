@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.e2e.workspace import Workspace
 
-LEVEL = "  tuning: {level: none}\n"
+pytestmark = pytest.mark.untuned
 CHOICE = "  calibration: {method: percentile, percentile: 0.9999, asymmetric: true}\n"
 DATA = "  data: ../data/calibration\n  samples: 16\n"
 
@@ -25,8 +26,8 @@ def manifest(workspace: Workspace) -> dict[str, Any]:
 
 
 def saved(workspace: Workspace) -> tuple[Path, Path]:
-    """Build with save_sample and without tuning; copies of the sample set and the parameters."""
-    workspace.edit(CHOICE, CHOICE + LEVEL + "  save_sample: true\n")
+    """Build with save_sample; copies of the sample set and the parameters."""
+    workspace.edit(CHOICE, CHOICE + "  save_sample: true\n")
     workspace.build()
     made = manifest(workspace)
     digests = {Path(artifact["path"]).name: artifact["digest"] for artifact in made["artifacts"]}

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.workspace import Workspace
 
 
@@ -80,6 +82,7 @@ def _reproducible(workspace: Workspace) -> Any:
     return json.loads((workspace.root / "build" / "small" / "manifest.json").read_text())["reproducible"]
 
 
+@pytest.mark.untuned
 def test_two_builds_at_once_share_the_work(fresh: Workspace) -> None:
     processes = [
         subprocess.Popen(
@@ -98,6 +101,7 @@ def test_two_builds_at_once_share_the_work(fresh: Workspace) -> None:
     assert len(ran) == len(set(ran)), "a task ran twice"
 
 
+@pytest.mark.untuned
 def test_a_damaged_blob_is_never_served(built: Workspace) -> None:
     reference = built.bundle()
     blobs = sorted((built.root / ".npubake" / "store" / "cas").rglob("*"), key=lambda path: path.name)
@@ -120,6 +124,7 @@ def test_a_store_that_is_a_file_is_a_clear_error(fresh: Workspace, tmp_path: Pat
     assert str(place) in result.err
 
 
+@pytest.mark.untuned
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(built: Workspace) -> None:
     reference = built.bundle()
     built.edit("samples: 16", "samples: 15")
@@ -149,6 +154,7 @@ def test_the_same_bytes_in_another_environment(built_once: Workspace, tmp_path: 
     assert _reproducible(other) == _reproducible(built_once)
 
 
+@pytest.mark.untuned
 def test_a_failing_gate_leaves_the_last_good_bundle(built: Workspace) -> None:
     reference = built.bundle()
     built.edit("sqnr_db: 15", "sqnr_db: 90")

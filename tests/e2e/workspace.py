@@ -41,6 +41,7 @@ metric:
   max_drop: 0.1
 platform: generic
 """
+UNTUNED = "  tuning: {level: none}\n"
 
 
 def write_digits(folder: Path, start: int, count: int) -> None:
@@ -100,6 +101,13 @@ class Workspace:
         (root / "recipes" / "small.yaml").write_text(RECIPE)
         shutil.copy(REPOSITORY / "pyproject.toml", root / "pyproject.toml")
         return cls(root)
+
+    @classmethod
+    def untuned(cls, root: Path) -> Workspace:
+        """The same with a recipe that asks for no tuning: half the work, where tuning is not the subject."""
+        workspace = cls.create(root)
+        workspace.edit("quant_config:\n", "quant_config:\n" + UNTUNED)
+        return workspace
 
     def copy(self, root: Path) -> Workspace:
         """The same project elsewhere, store and build included."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,15 @@ class Case:
     def lower(self, tail: Tail = "int32") -> Lowered:
         return lower_model(self.model, self.summary, self.parameters, tail)
 
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """The independent evaluator, which remembers entries of tables from one example to the next."""
+        graph = json.loads(self.summary.to_json())
+        return Evaluator(self.model, graph, json.loads(json.dumps(asdict(self.parameters))))
+
     def evaluate(self, feeds: Mapping[str, Array]) -> dict[str, Tensor]:
         """Every tensor by the independent evaluator."""
-        graph = json.loads(self.summary.to_json())
-        return Evaluator(self.model, graph, json.loads(json.dumps(asdict(self.parameters)))).run(feeds)
+        return self.evaluator.run(feeds)
 
     def expected(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Model outputs by the evaluator: float32, as scale * integer or as they are."""

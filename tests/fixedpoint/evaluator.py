@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
@@ -75,6 +75,9 @@ class Evaluator:
         self.constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
         self.graph, self.parameters = graph, parameters
         self.values: dict[str, Tensor] = {}
+        # What no example changes, remembered from one to the next: entries of tables by level, weights; by group.
+        self.entries: dict[str, dict[int, int]] = {}
+        self.weights: dict[str, Array] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Tensor]:
         """Every group output, and the inputs, by name."""
@@ -243,7 +246,9 @@ def weighted(e: Evaluator, group: Json) -> None:
     source, target = node.input[0], group["outputs"][0]
     entry = e.parameters["weights"][group["name"]]
     axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if attribute(node, "transB", 0) else 1)
-    w = integer_weights(e.constants[node.input[1]].astype(np.float64), entry, axis)
+    if group["name"] not in e.weights:
+        e.weights[group["name"]] = integer_weights(e.constants[node.input[1]].astype(np.float64), entry, axis)
+    w = e.weights[group["name"]]
     repeat = attribute(node, "group", 1) if node.op_type == "ConvTranspose" else 1
     steps = np.tile(np.array(entry["scales"], np.float64), repeat)
     divisors = np.tile(np.array(entry["divisors"], np.int64), repeat)
@@ -370,88 +375,151 @@ def _given(values: list[Any]) -> list[Any]:
     return [value for value in values if value is not None]
 
 
-def mp_function(node: onnx.NodeProto, o: list[Any]) -> Any:
-    """One ONNX operator in mpmath."""
-    f = mpmath.mp
-    get: Callable[[str, float], Any] = lambda name, default: f.mpf(float(attribute(node, name, default)))  # noqa: E731
-    x = o[0]
-    table: dict[str, Callable[[], Any]] = {
-        "Sigmoid": lambda: 1 / (1 + f.exp(-x)),
-        "Tanh": lambda: f.tanh(x),
-        "Exp": lambda: f.exp(x),
-        "Log": lambda: f.log(x) if x > 0 else f.mpf("-inf") if x == 0 else f.nan,
-        "Erf": lambda: f.erf(x),
-        "Sqrt": lambda: f.sqrt(x) if x >= 0 else f.nan,
-        "Reciprocal": lambda: 1 / x if x else f.inf,
-        "Softplus": lambda: f.log1p(f.exp(x)),
-        "Gelu": lambda: (
-            x / 2 * (1 + f.tanh(f.sqrt(2 / f.pi) * (x + f.mpf("0.044715") * x**3)))
-            if attribute(node, "approximate", "none") == "tanh"
-            else x * f.ncdf(x)
-        ),
-        "Elu": lambda: x if x > 0 else get("alpha", 1.0) * f.expm1(x),
-        "Relu": lambda: max(x, f.mpf(0)),
-        "LeakyRelu": lambda: x * get("alpha", float(np.float32(0.01))) if x < 0 else x,
-        "HardSigmoid": lambda: max(
-            f.mpf(0), min(f.mpf(1), get("alpha", float(np.float32(0.2))) * x + get("beta", 0.5))
-        ),
-        "HardSwish": lambda: x * max(f.mpf(0), min(f.mpf(1), x / 6 + f.mpf(1) / 2)),
-        "Clip": lambda: min([max([x, *_given(o[1:2])]), *_given(o[2:3])]),
-        "Neg": lambda: -x,
-        "Abs": lambda: abs(x),
-        "Mul": lambda: x * o[1],
-        "Add": lambda: x + o[1],
-        "Sub": lambda: x - o[1],
-        "Div": lambda: x / o[1],
-        "Pow": lambda: x ** o[1],
-        "Sin": lambda: f.sin(x),
-        "Cos": lambda: f.cos(x),
-        "Mish": lambda: x * f.tanh(f.log1p(f.exp(x))),
-        "Softsign": lambda: x / (1 + abs(x)),
-        "Atan": lambda: f.atan(x),
-        "Asin": lambda: f.asin(x) if abs(x) <= 1 else f.nan,
-        "Acos": lambda: f.acos(x) if abs(x) <= 1 else f.nan,
-        "Tan": lambda: f.tan(x),
-        "Sinh": lambda: f.sinh(x),
-        "Cosh": lambda: f.cosh(x),
-        "Asinh": lambda: f.asinh(x),
-        "Celu": lambda: max(x, f.mpf(0)) + min(f.mpf(0), get("alpha", 1.0) * f.expm1(x / get("alpha", 1.0))),
-        "Selu": lambda: (
-            get("gamma", 1.05070102214813232421875)
-            * (x if x > 0 else get("alpha", 1.67326319217681884765625) * f.expm1(x))
-        ),
-        "PRelu": lambda: x * o[1] if x < 0 else x,
-        "ThresholdedRelu": lambda: x if x > get("alpha", 1.0) else f.mpf(0),
-        "Shrink": lambda: (
-            x + get("bias", 0.0) if x < -get("lambd", 0.5) else x - get("bias", 0.0) if x > get("lambd", 0.5) else 0 * x
-        ),
-        "Ceil": lambda: f.ceil(x),
-        "Floor": lambda: f.floor(x),
-        "Round": lambda: f.nint(x),
-        "Sign": lambda: f.sign(x),
-        "Acosh": lambda: f.acosh(x) if x >= 1 else f.nan,
-        "Atanh": lambda: f.atanh(x) if abs(x) < 1 else f.mpf("inf") * x if abs(x) == 1 else f.nan,
-    }
-    return table[node.op_type]()
+class Call(NamedTuple):
+    """One ONNX operator applied: f: mpmath's context; o: the operands."""
+
+    f: Any
+    node: onnx.NodeProto
+    o: list[Any]
+
+    @property
+    def x(self) -> Any:
+        """The first operand."""
+        return self.o[0]
+
+    def stated(self, name: str, default: float) -> Any:
+        """An attribute as a number of the context."""
+        return self.f.mpf(float(attribute(self.node, name, default)))
+
+
+def _hard_sigmoid(c: Call) -> Any:
+    line = c.stated("alpha", float(np.float32(0.2))) * c.x + c.stated("beta", 0.5)
+    return max(c.f.mpf(0), min(c.f.mpf(1), line))
+
+
+def _gelu(c: Call) -> Any:
+    f, x = c.f, c.x
+    if attribute(c.node, "approximate", "none") == "tanh":
+        return x / 2 * (1 + f.tanh(f.sqrt(2 / f.pi) * (x + f.mpf("0.044715") * x**3)))
+    return x * f.ncdf(x)
+
+
+def _celu(c: Call) -> Any:
+    alpha = c.stated("alpha", 1.0)
+    return max(c.x, c.f.mpf(0)) + min(c.f.mpf(0), alpha * c.f.expm1(c.x / alpha))
+
+
+def _selu(c: Call) -> Any:
+    inner = c.x if c.x > 0 else c.stated("alpha", 1.67326319217681884765625) * c.f.expm1(c.x)
+    return c.stated("gamma", 1.05070102214813232421875) * inner
+
+
+def _shrink(c: Call) -> Any:
+    edge, bias = c.stated("lambd", 0.5), c.stated("bias", 0.0)
+    return c.x + bias if c.x < -edge else c.x - bias if c.x > edge else 0 * c.x
+
+
+FUNCTIONS: dict[str, Callable[[Call], Any]] = {
+    "Sigmoid": lambda c: 1 / (1 + c.f.exp(-c.x)),
+    "Tanh": lambda c: c.f.tanh(c.x),
+    "Exp": lambda c: c.f.exp(c.x),
+    "Log": lambda c: c.f.log(c.x) if c.x > 0 else c.f.mpf("-inf") if c.x == 0 else c.f.nan,
+    "Erf": lambda c: c.f.erf(c.x),
+    "Sqrt": lambda c: c.f.sqrt(c.x) if c.x >= 0 else c.f.nan,
+    "Reciprocal": lambda c: 1 / c.x if c.x else c.f.inf,
+    "Softplus": lambda c: c.f.log1p(c.f.exp(c.x)),
+    "Gelu": _gelu,
+    "Elu": lambda c: c.x if c.x > 0 else c.stated("alpha", 1.0) * c.f.expm1(c.x),
+    "Relu": lambda c: max(c.x, c.f.mpf(0)),
+    "LeakyRelu": lambda c: c.x * c.stated("alpha", float(np.float32(0.01))) if c.x < 0 else c.x,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": lambda c: c.x * max(c.f.mpf(0), min(c.f.mpf(1), c.x / 6 + c.f.mpf(1) / 2)),
+    "Clip": lambda c: min([max([c.x, *_given(c.o[1:2])]), *_given(c.o[2:3])]),
+    "Neg": lambda c: -c.x,
+    "Abs": lambda c: abs(c.x),
+    "Mul": lambda c: c.x * c.o[1],
+    "Add": lambda c: c.x + c.o[1],
+    "Sub": lambda c: c.x - c.o[1],
+    "Div": lambda c: c.x / c.o[1],
+    "Pow": lambda c: c.x ** c.o[1],
+    "Sin": lambda c: c.f.sin(c.x),
+    "Cos": lambda c: c.f.cos(c.x),
+    "Mish": lambda c: c.x * c.f.tanh(c.f.log1p(c.f.exp(c.x))),
+    "Softsign": lambda c: c.x / (1 + abs(c.x)),
+    "Atan": lambda c: c.f.atan(c.x),
+    "Asin": lambda c: c.f.asin(c.x) if abs(c.x) <= 1 else c.f.nan,
+    "Acos": lambda c: c.f.acos(c.x) if abs(c.x) <= 1 else c.f.nan,
+    "Tan": lambda c: c.f.tan(c.x),
+    "Sinh": lambda c: c.f.sinh(c.x),
+    "Cosh": lambda c: c.f.cosh(c.x),
+    "Asinh": lambda c: c.f.asinh(c.x),
+    "Celu": _celu,
+    "Selu": _selu,
+    "PRelu": lambda c: c.x * c.o[1] if c.x < 0 else c.x,
+    "ThresholdedRelu": lambda c: c.x if c.x > c.stated("alpha", 1.0) else c.f.mpf(0),
+    "Shrink": _shrink,
+    "Ceil": lambda c: c.f.ceil(c.x),
+    "Floor": lambda c: c.f.floor(c.x),
+    "Round": lambda c: c.f.nint(c.x),
+    "Sign": lambda c: c.f.sign(c.x),
+    "Acosh": lambda c: c.f.acosh(c.x) if c.x >= 1 else c.f.nan,
+    "Atanh": lambda c: c.f.atanh(c.x) if abs(c.x) < 1 else c.f.mpf("inf") * c.x if abs(c.x) == 1 else c.f.nan,
+}
+# Compositions of these, of moderate values, are right to a few of the last bits in float64.
+TAME = {"Sigmoid", "Tanh", "Erf", "Gelu", "Relu", "HardSigmoid", "HardSwish", "Clip", "Mul"}
+
+
+def mp_function(node: onnx.NodeProto, operands: list[Any], context: Any = mpmath.mp) -> Any:
+    """One ONNX operator in mpmath: ``mpmath.mp``, or in float64: ``mpmath.fp``."""
+    return FUNCTIONS[node.op_type](Call(context, node, operands))
 
 
 def table(e: Evaluator, group: Json) -> None:
     source, target = group["inputs"][0], group["outputs"][0]
     x = e.x(source)
-    step, out = e.facts(source)[0], e.facts(target)
     levels, places = np.unique(x, return_inverse=True)
-    results = []
-    with mpmath.workdps(45):
-        for level in levels:
-            known: dict[str, Any] = {source: mpmath.mpf(step.numerator) / step.denominator * int(level)}
-            for node in e.members(group):
-                operands = [
-                    None if not name else known[name] if name in known else mpmath.mpf(float(e.constants[name].item()))
-                    for name in node.input
-                ]
-                known[node.output[0]] = mp_function(node, operands)
-            results.append(rounded(known[target], out))
+    known = e.entries.setdefault(group["name"], {})
+    for level in levels.tolist():
+        if level not in known:
+            known[level] = table_entry(e, group, level)
+    results = [known[level] for level in levels.tolist()]
     e.put(target, np.array(results, object)[places.ravel()].reshape(x.shape))
+
+
+def table_entry(e: Evaluator, group: Json, level: int) -> int:
+    """rhe(function / scale) of one level: by float64 where no tie is near, else with 45 digits."""
+    step, out = e.facts(group["inputs"][0])[0], e.facts(group["outputs"][0])
+    if all(node.op_type in TAME for node in e.members(group)):
+        sure = surely_rounded(chain(e, group, mpmath.fp, level * float(step)), float(out[0]))
+        if sure is not None:
+            return min(max(sure, out[1]), out[2])
+    with mpmath.workdps(45):
+        return rounded(chain(e, group, mpmath.mp, mpmath.mpf(step.numerator) / step.denominator * level)[-1], out)
+
+
+def chain(e: Evaluator, group: Json, context: Any, value: Any) -> list[Any]:
+    """The value of the group's input and of each node, in order; not a number where one exceeds float64."""
+    known: dict[str, Any] = {group["inputs"][0]: value}
+    for node in e.members(group):
+        operands = [
+            None if not name else known[name] if name in known else context.mpf(float(e.constants[name].item()))
+            for name in node.input
+        ]
+        try:
+            known[node.output[0]] = mp_function(node, operands, context)
+        except OverflowError:
+            return [*known.values(), context.nan]
+    return list(known.values())
+
+
+def surely_rounded(values: list[float], scale: float) -> int | None:
+    """The integer nearest to the last value / scale where it is right though every value was 2^-40 off; else None."""
+    if not all(math.isfinite(value) for value in values):
+        return None
+    quotient, largest = values[-1] / scale, max(abs(value) for value in values)
+    nearest = math.floor(quotient + 0.5)
+    safe = 0.5 - abs(quotient - nearest) > 2.0**-40 * ((1 + largest) ** 2 / scale + abs(quotient))
+    return nearest if safe else None
 
 
 def rounded(value: Any, out: tuple[Fraction, int, int]) -> int:

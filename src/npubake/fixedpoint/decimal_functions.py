@@ -54,9 +54,10 @@ def _erf(x: Decimal) -> Decimal:
     if magnitude >= FAR:
         return Decimal(1).copy_sign(x)
     term, total, n = magnitude, magnitude, 0
-    while term > total * Decimal(10) ** (-DIGITS - 2):
+    least, twice_square = Decimal(10) ** (-DIGITS - 2), 2 * magnitude * magnitude
+    while term > total * least:
         n += 1
-        term = term * 2 * magnitude * magnitude / (2 * n + 1)
+        term = term * twice_square / (2 * n + 1)
         total += term
     return (2 / PI.sqrt() * _exp(-magnitude * magnitude) * total).copy_sign(x)
 
