@@ -13,8 +13,9 @@ from npubake.graph.execution import RUNTIME_ERRORS, random_feeds, run_model
 from npubake.graph.importing import import_model
 from npubake.graph.model_file import serialise
 from npubake.graph.optimizing import optimize_model
+from npubake.quant.model_facts import model_facts
 from npubake.quant.qdq import calibrated_model
-from tests.fixedpoint.builds import SETTINGS, calibrated, model_facts, session
+from tests.fixedpoint.builds import SETTINGS, calibrated, session
 from tests.graph.test_groups import assert_well_formed
 from tests.graph.writing import Array, assert_close, assert_provenance
 

@@ -19,9 +19,9 @@ from npubake.graph.optimizing import optimize_model
 from npubake.graph.resolve import resolve_overrides
 from npubake.graph.summary import GraphSummary
 from npubake.quant.assign import Subject
+from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import digest_of_graph
 from npubake.quant.request import parse_request
-from npubake.stages.calibrate import model_facts
 from npubake.tuning.candidate import Start
 
 # A depthwise layer, a sum that goes on, a fused function, a Softmax at the end: each kind of place that tuning touches.

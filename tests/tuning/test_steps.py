@@ -13,9 +13,9 @@ from onnx import numpy_helper
 
 from npubake.calibration.inference import open_session
 from npubake.calibration.samples import SampleSet
+from npubake.quant.model_facts import model_facts
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.weights import weight_steps
-from npubake.stages.calibrate import model_facts
 from npubake.tuning.candidate import Start, candidate
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.simulation import Simulator

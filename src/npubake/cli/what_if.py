@@ -61,14 +61,14 @@ def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> di
     from npubake.graph.resolve import resolve_overrides
     from npubake.graph.summary import GraphSummary
     from npubake.quant import lint
+    from npubake.quant.declared_ranges import declared_ranges
     from npubake.quant.request import parse_request
     from npubake.quant.what_if import forecasts
-    from npubake.stages.calibrate import input_ranges
 
     task = next(p.task for p in probes if subject.name in p.task.targets and p.task.stage.name == "calibrate")
     summary = GraphSummary.load(_blob(prepared, probes, task, "graph", subject.name))
     statistics = Statistics.load(_blob(prepared, probes, task, "statistics", subject.name))
-    request = parse_request({**task.params, "input_ranges": input_ranges(task.params, summary)})
+    request = parse_request({**task.params, "input_ranges": declared_ranges(task.params, summary)})
     made = forecasts(summary, statistics.tensors, request.input_ranges)
     looked_at = lint.Examined(
         summary=summary,

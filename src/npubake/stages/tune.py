@@ -17,11 +17,13 @@ from npubake.calibration.samples import SampleSet
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.resolve import resolve_overrides
 from npubake.pipeline.stage import Job
+from npubake.quant.loading import loaded_facts
+from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
 from npubake.quant.resolved import layers_to_learn
-from npubake.stages.calibrate import loaded_facts, model_facts, read_request, read_subject
+from npubake.stages.calibrate import read_request, read_subject
 from npubake.tuning.candidate import Start
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.steps import Tuned, tune
@@ -73,6 +75,6 @@ def _write(job: Job, tuned: Tuned) -> None:
     record = record_json(candidate.assignment.record, candidate.parameters, summary, calibrated.provenance)
     loaded = candidate.start.request.loaded
     if loaded is not None and job.optional("scales") is not None:
-        record |= loaded_facts(loaded, candidate.assignment, record["warnings"])
+        record |= loaded_facts(loaded, candidate.parameters, record["warnings"])
     text = json.dumps({**record, "tuning": tuned.record}, sort_keys=True, indent=1, allow_nan=False)
     job.outputs["record"].write_text(text + "\n", encoding="utf-8")
