@@ -10,10 +10,10 @@ import pytest
 from onnx import numpy_helper
 
 from npubake.calibration.inference import open_session
-from npubake.quant.affine import fake_quantize
 from npubake.quant.qdq import calibrated_model
 from npubake.tuning.candidate import Candidate, candidate
 from npubake.tuning.simulation import Form, Simulator, untouched
+from tests.quant.quantize_linear import fake_quantize
 from tests.tuning.networks import pictures, prepare
 
 
