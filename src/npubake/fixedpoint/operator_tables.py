@@ -1,4 +1,4 @@
-"""Room ``fixedpoint``: elementwise operators by their arity, in one number system. Names and operands in, values out."""
+"""Room ``fixedpoint``: elementwise operators by arity, in one number system. Names and operands in, values out."""
 
 from __future__ import annotations
 
