@@ -34,11 +34,6 @@ def override(**change: Any) -> dict[str, Any]:
             ("quant_config", "weights", "granularity"),
         ),
         (override(granularity="per_group", weights="int16"), ("layer_overrides", 0, "set", "granularity")),
-        (override(bias_correction="empirical"), ("layer_overrides", 0, "set", "bias_correction")),
-        (
-            {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="analytic")},
-            ("layer_overrides", 0, "set", "bias_correction"),
-        ),
         (
             {
                 "quant_config": {"equivalent_transformation": False},
@@ -116,6 +111,8 @@ def test_what_contradicts_itself_is_refused_at_its_place(data: dict[str, Any], p
         {"quant_config": {"bias_correction": "none"}, **override(bias_correction="analytic")},
         {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="empirical")},
         override(bias_correction="analytic"),
+        override(bias_correction="empirical"),
+        {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="analytic")},
         {"quant_config": {"load": {"scales": "a.json"}, "tuning": {"level": "none"}}},
         {
             "quant_config": {

@@ -60,13 +60,6 @@ def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found
         if "equivalent_transformation" in entry["set"] and forbidden:
             place = ("layer_overrides", index, "set", "equivalent_transformation")
             yield place, "no transformation is asked for that a layer could be kept out of", "Remove it."
-        stated = config.get("bias_correction", "none")
-        whole = "analytic" if stated == "none" else stated
-        way = entry["set"].get("bias_correction", "none")
-        if way not in ("none", whole):
-            hint = f"One way serves all layers: {whole} here, or 'bias_correction: {way}' in quant_config."
-            place = ("layer_overrides", index, "set", "bias_correction")
-            yield place, f"{way} correction of some layers, {whole} of the others", hint
 
 
 def _transformation(config: dict[str, Any]) -> Found:

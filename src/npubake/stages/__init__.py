@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            6,
+            7,
             {
                 "model": "onnx",
                 "graph": "graph",

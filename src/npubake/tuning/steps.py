@@ -157,8 +157,8 @@ class _Run:
             ways: tuple[Way, ...] = ("execution",) if asymmetric else ("float",)
             for way in ("float", "execution") if best and asymmetric else ways:
                 self._rounded("hessian", way, groups, dict(choice.settings))
-        if self._empirical() or best:
-            self._rounded("bias_correction", "execution", frozenset(), {"how": "empirical"})
+        if self._empirical or best:
+            self._rounded("bias_correction", "execution" if best else "biases", frozenset(), {"how": "empirical"})
 
     @property
     def to_teach(self) -> frozenset[str]:
@@ -197,8 +197,8 @@ class _Run:
 
     def _with_biases(self, plain: Standing) -> Standing:
         choice = self.settings.choices["bias_correction"]
-        groups = choice.among(plain.candidate.layers, free=self.free)
-        if not groups or self._empirical():
+        groups = choice.among(plain.candidate.layers, free=self.free) - self._empirical
+        if not groups:
             return plain
         constants = corrected_from_statistics(plain.candidate, groups)
         if not constants:
@@ -230,20 +230,25 @@ class _Run:
         biases = corrected_from_statistics(proposal, groups)
         return replace(proposal, constants={**proposal.constants, **biases})
 
-    def _empirical(self) -> bool:
-        choice = self.settings.choices["bias_correction"]
-        return bool(choice.asked) and choice.settings.get("how") == "empirical"
+    @property
+    def _empirical(self) -> frozenset[str]:
+        """Groups whose biases the recipe asks to be corrected from examples."""
+        return self.settings.choices["bias_correction"].saying("empirical")
 
     def _rounded(self, step: str, way: Way, groups: frozenset[str], settings: Mapping[str, Any]) -> None:
         before = self.best.candidate
         free = step == "hessian" or self.free
         corrected = self.settings.choices["bias_correction"].among(before.layers, free=free)
+        if step == "bias_correction" and not (free and self.settings.level == "best"):
+            corrected &= self._empirical
         if way == "narrow":
             corrected &= groups
         how = self.learner.how(groups, corrected, settings)
         made, _ = self.learner.learn(before, self.parts.learn, way, how)
         proposal = self.bench.stand(made)
-        told = {"layers": len(groups), "activations": "float"} if way == "narrow" else {"activations": way}
+        told: dict[str, Any] = {"activations": "execution" if way == "biases" else way}
+        if way == "narrow":
+            told = {"layers": len(groups), "activations": "float"}
         least = EXECUTION_GAIN_DB if step == "hessian" and way == "execution" else GAIN_DB
         self._best = self.bench.compare(self.best, proposal, step, {**settings, **told}, least)
         if self._best is proposal:
