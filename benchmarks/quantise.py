@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers import TOOLS, VARIANTS, Variant, cached, figure, measured
+from peers import cached, figure, measured
 from rungs import RUNGS, TECHNIQUES, Rung, npubake_result, rung_named
+from variants import NAMES, TOOLS, VARIANTS, Variant
 
 from models import ENTRIES, ROOT, Subject, subjects
 
 DOCUMENT = ROOT / "docs" / "quantisation.md"
 SHIPPED = ("digits_mobilenet", "digits_vit", "digits_yolo_640")
-NAMES = {"ort": "ONNX Runtime", "nncf": "NNCF", "aimet": "AIMET", "quark": "Quark", "olive": "Olive"}
 TIMED = (("ort", "MinMax"), ("ort", "Percentile 99.999"), ("nncf", "mixed, fast bias correction"), ("aimet", "min_max"))
 Result = Mapping[str, Any]
 Row = Sequence[str]

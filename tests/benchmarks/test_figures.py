@@ -101,7 +101,7 @@ def test_the_document_has_a_place_for_every_table(benchmark_module: Any) -> None
 
 
 def test_variants_and_rungs_have_names_of_their_own(benchmark_module: Any) -> None:
-    variants = benchmark_module("peers").VARIANTS
+    variants = benchmark_module("variants").VARIANTS
     assert len({(entry.tool, entry.title, entry.lane) for entry in variants}) == len(variants)
     rungs = benchmark_module("rungs")
     names = [entry.name for entry in (*rungs.RUNGS, *rungs.TECHNIQUES)]
