@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from npubake.quant.parameters import digest_of_graph
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
 from npubake.quant.request import Request, parse_request
+from npubake.stages.json_files import write_json
 
 
 def run(job: Job) -> None:
@@ -36,7 +36,7 @@ def run(job: Job) -> None:
     record = record_json(made.record, made.parameters, summary, calibrated.provenance)
     if request.loaded is not None:
         record |= loaded_facts(request.loaded, made.parameters, record["warnings"])
-    job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    write_json(job, "record", record)
 
 
 def read_subject(model: onnx.ModelProto, graph: Path, statistics: Path) -> Subject:

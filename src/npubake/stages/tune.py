@@ -9,7 +9,6 @@ Outputs: ``float``, the float model that the integers are exact for (weights are
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
 from npubake.quant.resolved import layers_to_learn
 from npubake.stages.calibrate import read_request, read_subject
+from npubake.stages.json_files import write_json
 from npubake.tuning.candidate import Start
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.steps import Tuned, tune
@@ -76,5 +76,4 @@ def _write(job: Job, tuned: Tuned) -> None:
     loaded = candidate.start.request.loaded
     if loaded is not None and job.optional("scales") is not None:
         record |= loaded_facts(loaded, candidate.parameters, record["warnings"])
-    text = json.dumps({**record, "tuning": tuned.record}, sort_keys=True, indent=1, allow_nan=False)
-    job.outputs["record"].write_text(text + "\n", encoding="utf-8")
+    write_json(job, "record", {**record, "tuning": tuned.record})
