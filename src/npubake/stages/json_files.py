@@ -9,6 +9,6 @@ from npubake.pipeline.stage import Job
 
 
 def write_json(job: Job, port: str, facts: Any) -> None:
-    """The file of output ``port``: keys sorted, a line a value. Raises ValueError for NaN and infinities: no JSON.
+    """The file of output ``port``: keys sorted, a line a value. Raises ValueError for NaN and infinities: no JSON."""
     text = json.dumps(facts, sort_keys=True, indent=1, allow_nan=False)
     job.outputs[port].write_text(text + "\n", encoding="utf-8")
