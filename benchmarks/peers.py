@@ -44,8 +44,8 @@ def cached(cache: Path, subject: Subject, variant: Variant) -> dict[str, Any] | 
 
 
 def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = False) -> dict[str, Any]:
-    """The result of one variant on one subject, from the cache unless ``again``: title, seconds, peak_mb, sqnr_db (one
-    an output), or ``failed`` with the reason.
+    """The result of one variant on one subject, from the cache unless ``again``: title, load, seconds, peak_mb, sqnr_db
+    (one an output), or ``failed`` with the reason.
     """
     known = cached(cache, subject, variant)
     if known is not None and not again:
@@ -56,6 +56,7 @@ def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = F
         "lane": variant.lane,
         "options": variant.options,
         "requirements": requirements(variant.tool),
+        "load": load(),
         **run(cache, subject, variant),
     }
     if not result.get("failed", "").startswith("absent"):
@@ -63,6 +64,11 @@ def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = F
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def load() -> float:
+    """Runnable processes a core, over the last minute: how far seconds that are measured now can be trusted."""
+    return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
 
 
 def key(cache: Path, subject: Subject, variant: Variant) -> str:
