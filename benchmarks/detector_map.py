@@ -75,7 +75,9 @@ def peer_models(cache: Path, subject: Subject, tools: Sequence[str]) -> list[Con
             continue
         path = cache / "detector_models" / f"{result_file(cache, subject, variant).stem}.onnx"
         path.parent.mkdir(exist_ok=True)
-        failed = None if path.exists() else process(cache, subject, variant, path).get("failed")
+        failed = (cached(cache, subject, variant) or {}).get("failed")
+        if not failed and not path.exists():
+            failed = process(cache, subject, variant, path).get("failed")
         if failed:
             print(f"{peer_title(variant)}: {failed}", flush=True)
         else:
