@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary, NodeFact
-from npubake.quant.request import Request
 from npubake.quant.weight_formats import WeightFormat
+
+if TYPE_CHECKING:
+    from npubake.quant.request import Request
 
 _OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 

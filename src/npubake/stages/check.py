@@ -9,6 +9,8 @@ Parameters (JSON; whatever is absent is not checked):
   sequence          {sequence_length, cache_length, axes: {input: [words]}, padded}: of a language model's preset
   runtime_input     {name: {type, range}}
   calibration       {granularity}: of activations; mod: {layers: [patterns]}
+  weights           {bits, granularity, group_size, symmetric}
+  asked             places below quant_config at which something is asked of the whole model (plan/asked.py)
   bits              {op_types: {type: precision}, roles: {role: precision}}: applied before the layer overrides
   layer_overrides   [{match: {names, patterns, op_types, roles, subgraph: {from, to}}, set: {...}}]
   remove            {inputs: [types], outputs: [types]}
@@ -41,7 +43,14 @@ from npubake.graph.sequence_axes import sequence_faults
 from npubake.graph.summary import GraphSummary
 from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
-from npubake.quant.asked_in_vain import granularity_faults, learnt_layer_faults, setting_faults
+from npubake.quant.asked_in_vain import (
+    format_faults,
+    granularity_faults,
+    learnt_layer_faults,
+    setting_faults,
+    shadowed,
+)
+from npubake.quant.asked_of_all import recipe_faults, recipe_warnings
 from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
 
@@ -59,13 +68,15 @@ def run(job: Job) -> None:
     faults += _precision_faults(params)
     faults += sequence_faults(summary, params["sequence"]) if params.get("sequence") else ()
     faults += granularity_faults(params)
-    faults += learnt_layer_faults(summary, params)
     faults += _kernel_faults(summary, overrides, resolved)
     faults += runtime_input_faults(summary, params.get("runtime_input", {}), inputs)
     faults += metric_faults(summary, params["metric"]) if params.get("metric") else ()
     precisions = _precisions(summary, params, resolved)
+    faults += learnt_layer_faults(summary, params, precisions)
     if precisions is not None:
         faults += setting_faults(summary, overrides, resolved, precisions)
+        faults += recipe_faults(summary, params.get("asked", ()), precisions, params.get("platform", {}))
+        faults += _format_faults(summary, params, resolved, precisions)
     faults += _removal_faults(summary, params, precisions)
     faults += _memory_faults(params)
     faults += _data_faults(job)
@@ -76,7 +87,13 @@ def run(job: Job) -> None:
         "lane": params.get("lane"),
         "platform": params.get("platform", {}).get("name"),
         "overrides": [_entry(overrides[entry.index], entry) for entry in resolved],
-        "warnings": [*summary.notes, *_float_warnings(summary, overrides, resolved), *_padding(summary, params)],
+        "warnings": [
+            *summary.notes,
+            *_float_warnings(summary, overrides, resolved),
+            *(recipe_warnings(summary, params.get("asked", ()), precisions) if precisions is not None else ()),
+            *shadowed(overrides, resolved),
+            *_padding(summary, params),
+        ],
     }
     job.outputs["report"].write_text(json.dumps(report, sort_keys=True, indent=1) + "\n", encoding="utf-8")
 
@@ -121,6 +138,34 @@ def _precisions(
         for entry in resolved
     ]
     return decide_precisions(summary, lane, asked, frozenset())
+
+
+def _format_faults(
+    summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...], precisions: Precisions
+) -> Iterator[Fault]:
+    """What is asked of the formats of weights and comes to nothing."""
+    asked, overrides = params.get("asked", ()), _overrides(params)
+    keys = {"weights", "granularity", "group_size"}
+    if not any(place.startswith("weights.") for place in asked) and not any(
+        keys & entry.get("set", {}).keys() for entry in overrides
+    ):
+        return
+    from npubake.quant.request import parse_request  # it loads numpy, which nothing else here needs
+    from npubake.quant.weight_choice import weight_formats
+
+    try:
+        request = parse_request(
+            {name: params[name] for name in ("lane", "weights", "bits", "layer_overrides") if name in params}
+        )
+    except RecipeError as error:
+        yield from error.faults
+        return
+    matched = [entry.groups for entry in resolved]
+    made = weight_formats(summary, request, matched).by_group
+    integer = {group.name for group in summary.groups if precisions.holds_weights(group)}
+    formats = {name: held for name, held in made.items() if name in integer}
+    narrow = [place for place in asked if place != "weights.bits" or request.weight_bits == 4]
+    yield from format_faults(summary, narrow, formats, overrides, resolved)
 
 
 def _overrides(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
