@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from tests.graph.product_cases import PRODUCTS, SHOWN_EINSUMS, SHOWN_FACTORS
 from tests.graph.writing import build, floats, integers, normal, scalar
 
 IMAGE = "float[1,3,8,8] x => float[1,4,8,8] y"
@@ -206,9 +207,7 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "gemm, computed bias": lambda: build(
         "float[2,5] x, float[1,7] c => float[2,7] y", "y = Gemm<beta=-0.5>(x, w, c)", w=normal(5, 7)
     ),
-    "gemm of two inputs": lambda: build(
-        "float[2,5] x, float[5,7] w => float[2,7] y", "y = Gemm<alpha=0.5>(x, w)"
-    ),
+    **PRODUCTS,
     "empty parts": lambda: build(
         "float[2,5] x => float[2,5] y",
         "a, e = Split<axis=1>(x, sizes) r = Relu(e) c = Concat<axis=1>(r, a) y = Sigmoid(c)", sizes=integers(5, 0),
@@ -290,7 +289,11 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
         "gemm, rows of bias",
         "gemm, a column of bias",
         "gemm, computed bias",
+        "gemm of two inputs",
+        "gemm of a constant and an input",
     ),
+    "replace_einsums": SHOWN_EINSUMS,
+    "place_constant_factors": SHOWN_FACTORS,
     "drop_empty_parts": ("empty parts",),
     "count_padding": ("averages that leave padding out", "averages, rounded up", "maxima, rounded up"),
     "fold_batch_normalization": (
@@ -317,7 +320,8 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
 DECLINED_BY: dict[str, tuple[str, ...]] = {
     "eliminate_identities": ("identity from input to output",),
     "fold_pad": ("pad into max, negative values", "pad by another value"),
-    "normalise_gemm": ("gemm of two inputs",),
+    "normalise_gemm": ("gemm of doubles",),
+    "replace_einsums": ("einsum, a diagonal", "einsum of integers"),
     "drop_empty_parts": ("an output without elements",),
     "count_padding": ("averages of padding, rounded up",),
     "fold_batch_normalization": ("batch norm of an output",),

@@ -74,8 +74,8 @@ class Precision:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], decided_by: str) -> Precision:
-        """From the calibrate stage's record."""
+    def from_record(cls, record: Mapping[str, Any], decided_by: str, lowered: Mapping[str, Any]) -> Precision:
+        """From the records of ``calibrate`` (or ``tune``) and, ``lowered``, of ``quantize``."""
         return cls(
             lane=record["lane"],
             decided_by=decided_by,
@@ -91,7 +91,7 @@ class Precision:
                 for entry in record["overrides"]
             ),
             float_groups=tuple(record["float_groups"]),
-            warnings=tuple(record["warnings"]),
+            warnings=(*record["warnings"], *lowered["warnings"]),
         )
 
 

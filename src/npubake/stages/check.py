@@ -52,6 +52,7 @@ from npubake.quant.asked_in_vain import (
 )
 from npubake.quant.asked_of_all import recipe_faults, recipe_warnings
 from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
+from npubake.quant.left_in_float import left_in_float
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
 
 _SHOWN = 10
@@ -89,6 +90,7 @@ def run(job: Job) -> None:
         "overrides": [_entry(overrides[entry.index], entry) for entry in resolved],
         "warnings": [
             *summary.notes,
+            *(left_in_float(summary, precisions.groups) if precisions is not None else ()),
             *_float_warnings(summary, overrides, resolved),
             *(recipe_warnings(summary, params.get("asked", ()), precisions) if precisions is not None else ()),
             *shadowed(overrides, resolved),
