@@ -14,7 +14,7 @@ def test_a_product_of_numbers_has_no_channels() -> None:
     model = build(
         "float[1,8] x => float y",
         "t = Gemm(x, w1) r = ReduceMean<keepdims=0>(t) m = Mul(r, k) y = Div(m, k)",
-        w1=normal(8, 6), k=np.float32(2.5),
+        w1=normal(8, 6), k=np.array(2.5, np.float32),
     )  # fmt: skip
     channels = trace_channels(GraphEditor(model), Reach(writers={"weighted", "norm"}))
     assert channels.is_fixed("m")
