@@ -58,10 +58,13 @@ def _broken(message: Message) -> Iterator[str]:
 def _tensor(tensor: TensorProto) -> Iterator[str]:
     try:
         named = isinstance(tensor.name, str)
+        placed = all(isinstance(text, str) for entry in tensor.external_data for text in (entry.key, entry.value))
     except UnicodeDecodeError:
-        named = False
+        named = placed = False
     if not named:
         yield "the name of a tensor is no UTF-8"
+    elif not placed:
+        yield f"the file that tensor {tensor.name!r} keeps its values in has a name that is no UTF-8"
     elif tensor.data_type not in _KNOWN:
         yield f"tensor {tensor.name!r} is of the unknown type {tensor.data_type}"
     elif any(size < 0 for size in tensor.dims):

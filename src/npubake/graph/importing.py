@@ -79,9 +79,7 @@ def import_model(
     settle_rounded_pools(model)
     promoted = promote_half(model)
     narrowed = narrow_doubles(model, where)
-    opset = opset_of(model)
-    assert opset is not None  # the survey refuses a model without
-    model = _upgrade(model, opset, where)
+    model, opset = _upgrade(model, where)
     named |= name_nodes(model)
     model.ir_version = IR_VERSION
     dequantised = dequantise(model)
@@ -145,13 +143,15 @@ def _with_facts(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _upgrade(model: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
-    """``model`` in opset 21, compared with itself before on random inputs."""
+def _upgrade(model: onnx.ModelProto, where: str) -> tuple[onnx.ModelProto, int]:
+    """``model`` in opset 21, compared with itself before on random inputs; the opset that it had."""
+    opset = opset_of(model)
+    assert opset is not None  # the survey refuses a model without
     used = {node.domain for node in every_node(model.graph)}
     for entry in [each for each in model.opset_import if each.domain not in (*STANDARD_DOMAINS, *used)]:
         model.opset_import.remove(entry)
     if opset == OPSET:
-        return model
+        return model, opset
     hint = f"export the model with opset {OPSET} directly"
     source = onnx.ModelProto.FromString(serialise(model))
     try:
@@ -171,7 +171,7 @@ def _upgrade(model: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
             faults.append(Fault(what=what, where=name, hint=hint))
     if faults:
         raise RecipeError(*faults)
-    return converted
+    return converted, opset
 
 
 def _compared(

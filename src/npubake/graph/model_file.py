@@ -106,9 +106,8 @@ def _take_values(tensor: onnx.TensorProto, weights: Mapping[str, Path]) -> tuple
     with weights[name].open("rb") as file:
         held = file.seek(0, os.SEEK_END)
         if offset + size > held:
-            what = (
-                f"{name!r} ends after {held} bytes, before the values of {tensor.name!r} ({size} bytes from {offset})"
-            )
+            place = f"{size} bytes from {offset}"
+            what = f"{name!r} ends after {held} bytes, before the values of {tensor.name!r} ({place})"
             return what, "copy model and data again, together"
         file.seek(offset)
         tensor.raw_data = file.read(size)
