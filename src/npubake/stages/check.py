@@ -54,6 +54,7 @@ from npubake.quant.asked_of_all import recipe_faults, recipe_warnings
 from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
 from npubake.quant.left_in_float import left_in_float
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
+from npubake.stages.json_files import write_json
 
 _SHOWN = 10
 
@@ -97,7 +98,7 @@ def run(job: Job) -> None:
             *_padding(summary, params),
         ],
     }
-    job.outputs["report"].write_text(json.dumps(report, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    write_json(job, "report", report)
 
 
 def _removal_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None) -> Iterator[Fault]:
@@ -129,16 +130,7 @@ def _precisions(
     except BuildError:
         return None
     overrides = _overrides(params)
-    asked = [
-        Asked(
-            path=entry.path,
-            groups=entry.groups,
-            precision=overrides[entry.index].get("set", {}).get("activation"),
-            output=overrides[entry.index].get("set", {}).get("output"),
-            fuse=overrides[entry.index].get("set", {}).get("fuse"),
-        )
-        for entry in resolved
-    ]
+    asked = [Asked.of(entry.path, entry.groups, overrides[entry.index].get("set", {})) for entry in resolved]
     return decide_precisions(summary, lane, asked, frozenset())
 
 
