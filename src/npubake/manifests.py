@@ -188,6 +188,7 @@ def _aim(subject: Subject) -> form.Aim:
         march=platform.march.value or "",
         toolchain=target.toolchain,
         toolchain_version=toolchains.probe(target.toolchain).version,
+        sdk=sdk.version,
         bsp=sdk.bsp,
         runtime_package=sdk.runtime,
     )

@@ -181,7 +181,7 @@ def of_compile(subject: Subject) -> dict[str, Any]:
             output_no_padding=(options.output_no_padding, False),
             core_num=(options.core_num, 1),
         ),
-        sdk=stated(bsp=options.sdk.bsp, runtime_package=options.sdk.runtime),
+        sdk=stated(version=options.sdk.version, bsp=options.sdk.bsp, runtime_package=options.sdk.runtime),
         preset=subject.preprocessing.expanded() if subject.preprocessing.decode else None,
         layouts=_layouts(subject) if subject.preprocessing.decode else None,
     )
