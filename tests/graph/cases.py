@@ -212,6 +212,11 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
         "float[2,5] x => float[2,5] y",
         "a, e = Split<axis=1>(x, sizes) r = Relu(e) c = Concat<axis=1>(r, a) y = Sigmoid(c)", sizes=integers(5, 0),
     ),
+    "sums of nothing": lambda: build(
+        "float[2,5] x => float[2,5] y",
+        "n = Slice(x, zero, zero, one) p = MatMul(n, w) q = ReduceSum(n, one) s = Add(p, q) y = Add(s, x)",
+        zero=integers(0), one=integers(1), w=normal(0, 5),
+    ),
     "an output without elements": lambda: build(
         "float[2,5] x => float[2,0] e, float[2,5] y", "e = Slice(x, five, five, one) y = Relu(x)",
         five=integers(5), one=integers(1),
@@ -294,7 +299,7 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
     ),
     "replace_einsums": SHOWN_EINSUMS,
     "place_constant_factors": SHOWN_FACTORS,
-    "drop_empty_parts": ("empty parts",),
+    "drop_empty_parts": ("empty parts", "sums of nothing"),
     "count_padding": ("averages that leave padding out", "averages, rounded up", "maxima, rounded up"),
     "fold_batch_normalization": (
         "conv and batch norm",

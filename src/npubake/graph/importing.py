@@ -41,6 +41,7 @@ from npubake.graph.static_shapes import fix_input_shapes
 Array = NDArray[Any]
 
 _OLDEST_RUN = 7  # the oldest opset that ONNX Runtime supports (its compatibility page)
+_WITHOUT = "export the model without this output, or with the size of the input that it was made for"
 _CLOSE = 1e-5  # of the largest output: an upgrade changes spelling, at most the order of a few sums
 # What onnx's converter raises by itself, and as which Python error the binding hands on the C++ errors of its adapters
 # (std::runtime_error; std::out_of_range of a missing attribute or input; std::invalid_argument).
@@ -220,6 +221,11 @@ def _resolved(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
         for node in model.graph.node
         for name in node.output
         if name in left and not left & set(node.input)
+    ]
+    faults += [
+        Fault(what=f"output {value.name!r} holds no element: its size is {shape}", where=value.name, hint=_WITHOUT)
+        for value in model.graph.output
+        if (shape := static_shape(value)) is not None and 0 in shape
     ]
     if faults:
         raise RecipeError(*faults)
