@@ -55,6 +55,7 @@ def test_a_real_builds_manifest_is_valid_and_complete(built: Workspace) -> None:
     assert sum(precision["counts"]["groups"].values()) > 20
     assert set(precision["counts"]["groups"]) == {"float16", "int16", "int8"}
     assert set(precision["counts"]["tensors"]) == {"int16", "uint8"}
+    assert set(precision["counts"]["weights"]) == {"int8"}
     stated = [entry for entry in precision["overrides"] if entry["path"] != "tuning"]  # beside what tuning lifts
     assert [entry["groups"] for entry in stated] == [["/pool/GlobalAveragePool"]]
     assert told["calibration"]["samples"] == 16

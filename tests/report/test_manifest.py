@@ -73,6 +73,7 @@ def test_valid_and_complete(build: Build) -> None:
     assert told["tools"] == {"numpy": "2.4.6", "onnxruntime": "1.32.0"}
     assert [entry["path"] for entry in told["artifacts"]] == ["a", "b"]
     assert told["precision"]["counts"]["groups"]["int8"] > 5
+    assert told["precision"]["counts"]["weights"].keys() == {"int8"}
     assert manifest["circumstances"]["seconds"] == 12.346
 
 

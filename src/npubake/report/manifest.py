@@ -63,7 +63,8 @@ class Override:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """The lane, who decided it (``recipe`` or ``platform``), and what came of it. counts: ``{tensors: {dtype: n},
-    groups: {precision: n}}``; float_groups: what stays in float, each ``{group, kind, precision, why}``.
+    weights: {dtype: n}, groups: {precision: n}}``; float_groups: what stays in float, each ``{group, kind, precision,
+    why}``.
     """
 
     lane: str
@@ -79,7 +80,7 @@ class Precision:
         return cls(
             lane=record["lane"],
             decided_by=decided_by,
-            counts={name: record["counts"][name] for name in ("tensors", "groups")},
+            counts={name: record["counts"][name] for name in ("tensors", "weights", "groups")},
             overrides=tuple(
                 Override(
                     path=entry["path"],
