@@ -41,13 +41,13 @@ ASKED: tuple[Mapping[str, Any], ...] = (
     {"lane": "a8w8", "calibration": {"method": "mean_minmax"}, "equivalent_transformation": True},
     {"lane": "fp16", "tuning": _NONE},
 )
-_EXAMPLES = 6
+_FACTORS = (1.0, 1.0, 0.0, 8.0, 1.0, 0.01)  # an example each: one is empty, one strong, one weak
 _MODELS = ("tune.float", "tune.model", "transform.model", "quantize.model", "ptq.model")
 
 
 def hold_tuned(source: onnx.ModelProto, asked: Mapping[str, Any], folder: Path) -> str:
     """Raises AssertionError where a stage breaks its contract. Returns what came of it, as ``contracts.hold``."""
-    feeds = [random_feeds(source, seed=seed) for seed in range(_EXAMPLES)]
+    feeds = [_scaled(random_feeds(source, seed=seed), factor) for seed, factor in enumerate(_FACTORS)]
     try:
         values = [run_model(source, entry) for entry in feeds]
     except RUNTIME_ERRORS:
@@ -61,6 +61,10 @@ def hold_tuned(source: onnx.ModelProto, asked: Mapping[str, Any], folder: Path) 
     assert refusal.faults
     assert all(fault.what and (fault.where or fault.path or fault.hint) for fault in refusal.faults), refusal
     return f"refused: {refusal.faults[0].what}"
+
+
+def _scaled(feeds: Feeds, factor: float) -> Feeds:
+    return {name: value * np.float32(factor) if value.dtype.kind == "f" else value for name, value in feeds.items()}
 
 
 def _road(source: onnx.ModelProto, feeds: Sequence[Feeds], asked: Mapping[str, Any], folder: Path) -> Baked:
