@@ -9,6 +9,7 @@ Outputs: ``float``, the float model that the integers are exact for (weights are
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +50,16 @@ def run(job: Job) -> None:
         tuned = tune(starts, samples, settings, job.threads, job.progress)
     graph = files[[start.name for start in starts].index(tuned.candidate.start.name)][1]
     job.outputs["graph"].write_bytes(graph.read_bytes())
-    _write(job, tuned)
+    _write(job, tuned, list(_idle(job, settings, tuned, transformed=len(starts) > 1)))
+
+
+def _idle(job: Job, settings: TuneSettings, tuned: Tuned, *, transformed: bool) -> Iterator[str]:
+    """What was asked for and came to nothing, as warnings."""
+    if settings.transformed and job.optional("transformed_model") is not None and not transformed:
+        yield "equivalent_transformation: nothing was found to gain by it, the graph is as it was"
+    if tuned.record["unjudged"] and settings.judge and settings.level != "none":
+        why = tuned.record["unjudged"]
+        yield f"tuning: no step of level {settings.level} was tried, since nothing could be judged: {why}"
 
 
 def _start(name: str, job: Job, model: Path, graph: Path, statistics: Path) -> Start:
@@ -65,7 +75,7 @@ def _start(name: str, job: Job, model: Path, graph: Path, statistics: Path) -> S
     )
 
 
-def _write(job: Job, tuned: Tuned) -> None:
+def _write(job: Job, tuned: Tuned, idle: list[str]) -> None:
     candidate, summary = tuned.candidate, tuned.candidate.start.subject.summary
     real = candidate.float_model()
     calibrated = calibrated_model(real, summary, model_facts(real), candidate.parameters)
@@ -73,6 +83,7 @@ def _write(job: Job, tuned: Tuned) -> None:
     save_model(calibrated.model, job.outputs["model"])
     candidate.parameters.save(job.outputs["parameters"])
     record = record_json(candidate.assignment.record, candidate.parameters, summary, calibrated.provenance)
+    record["warnings"] += idle
     loaded = candidate.start.request.loaded
     if loaded is not None and job.optional("scales") is not None:
         record |= loaded_facts(loaded, candidate.parameters, record["warnings"])
