@@ -170,7 +170,7 @@ def test_movement_of_float16_needs_no_second_rounding() -> None:
 
 @pytest.mark.parametrize("factor", [2.0, 1.5])
 def test_integer_resize_between_float16_groups(factor: float) -> None:
-    """fp16_a8w8 asks for an 8-bit Resize: exact where its weights are dyadic, else listed; close to float."""
+    """fp16_a8w8 asks for an 8-bit Resize: exact whether its weights are dyadic or not; close to float."""
     nodes = [node("Sigmoid", "x", "a"), node("Resize", "a - s", "b", mode="linear"), node("Tanh", "b", "y")]
     sizes = np.array([1, 1, factor, factor], np.float32)
     model = float_model(nodes, {"x": [1, 3, 8, 8]}, {"s": sizes}, ["y"])
@@ -178,8 +178,8 @@ def test_integer_resize_between_float16_groups(factor: float) -> None:
     case = calibrated(model, [feeds], "fp16_a8w8")
     assert case.parameters.groups["b/Resize"].precision == "int8"
     lowered = case.lower()
-    assert ("b/Resize" in {entry.group for entry in lowered.certificates}) == (factor == 2.0)
-    assert ("b/Resize" in {entry.group for entry in lowered.float_nodes}) == (factor == 1.5)
+    assert "b/Resize" in {entry.group for entry in lowered.certificates}
+    assert "b/Resize" not in {entry.group for entry in lowered.float_nodes}
     for found in all_runs(lowered.model, feeds):
         assert np.abs(found["y"] - session(model).run(None, feeds)[0]).max() < 0.01
 

@@ -25,7 +25,7 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
     "LSTM": _RECURRENT,
     "GRU": _RECURRENT,
     "RNN": _RECURRENT,
-    "Resize": ("only nearest, and linear by powers of two, are exact in integers", "resize by 2, 4 or 1/2, or nearest"),
+    "Resize": ("only nearest, and linear without antialias, are exact in integers", "export with one of them"),
     "AveragePool": ("its windows divide by different counts", "export with count_include_pad, or without ceil_mode"),
     "Clip": ("its limits are computed in the model", "export with constant limits"),
     "Pad": ("it pads with something else than a constant 0", "pad with 0, or in the application"),
