@@ -16,6 +16,7 @@ from npubake.quant.asked_in_vain import (
     learnt_layer_faults,
     setting_faults,
     shadowed,
+    unheard,
 )
 from npubake.quant.lanes import LANES
 from npubake.quant.precisions import Asked, decide_precisions
@@ -29,7 +30,10 @@ from tests.quant.test_weight_choice import SUMMARY
 def paths(lane: str, name: str, **change: Any) -> list[str]:
     overrides = [{"match": {"names": [name]}, "set": change}]
     resolved = resolve_overrides(summary(), overrides)
-    asked = [Asked(path=entry.path, groups=entry.groups, precision=change.get("activation")) for entry in resolved]
+    asked = [
+        Asked(path=entry.path, groups=entry.groups, precision=change.get("activation"), output=change.get("output"))
+        for entry in resolved
+    ]
     made = decide_precisions(summary(), LANES[lane], asked, frozenset())
     return [fault.path for fault in setting_faults(summary(), overrides, resolved, made)]
 
@@ -42,7 +46,17 @@ def paths(lane: str, name: str, **change: Any) -> list[str]:
         ("a8w8", "/head/Softmax", {"hessian": False, "bias_correction": "none", "mod": False}, []),
         ("a8w8", "/head/*", {"weights": "int16"}, []),  # the head's Conv has weights, the others are no fault
         ("fp16", "/stem/Conv", {"weights": "int4", "percentile": 0.9}, ["weights", "percentile"]),
-        ("fp16", "/stem/Conv", {"activation": "int8", "weights": "int4", "percentile": 0.9}, []),
+        ("fp16", "/stem/Conv", {"activation": "int8", "weights": "int4", "percentile": 0.9}, ["percentile"]),  # int32
+        ("fp16", "/*/Conv", {"activation": "int8", "weights": "int4", "percentile": 0.9}, []),
+        ("a8w8", "/stem/Conv", {"output": "int16"}, []),
+        ("a8w8", "/stem/Conv", {"output": "int8"}, []),
+        ("a16w8", "/stem/Conv", {"output": "int8"}, ["output"]),  # the head's Conv reads 16 bits
+        ("fp16", "/stem/Conv", {"output": "int8"}, ["output"]),
+        ("a8w8", "/head/Conv", {"output": "int16"}, ["output"]),  # a sum of 32 bits, for the LSTM to read in float
+        ("a8w8", "/head/Conv", {"asymmetric": False}, ["asymmetric"]),
+        ("a8w8", "/head/Transpose", {"method": "mse"}, []),
+        ("a16w8", "/head/Transpose", {"activation": "int8"}, ["activation"]),  # the Softmax behind it reads 16 bits
+        ("a8w8", "/head/Transpose", {"activation": "int8"}, []),
         ("a8w8", "/stem/Conv", {"activation": "float32", "mod": True}, ["mod"]),
     ],
 )
@@ -140,3 +154,19 @@ def test_what_later_overrides_take_back_everywhere_is_told() -> None:
     assert told(("/stem/*", {**int16, "method": "mse"}), ("/*", {"method": "minmax"})) == [
         "layer_overrides[0].set.method"
     ]
+
+
+def test_methods_of_sixteen_bits_are_told() -> None:
+    def told(lane: str, name: str, **change: Any) -> list[str]:
+        entries = [{"match": {"names": [name]}, "set": change}]
+        resolved = resolve_overrides(summary(), entries)
+        asked = [Asked.of(entry.path, entry.groups, change) for entry in resolved]
+        made = decide_precisions(summary(), LANES[lane], asked, frozenset())
+        return [text.partition(":")[0] for text in unheard(summary(), entries, resolved, made)]
+
+    place = "layer_overrides[0].set.method"
+    assert (
+        told("a16w8", "/stem/Conv", method="mse") == told("a8w8", "/stem/Conv", method="mse", output="int16") == [place]
+    )
+    assert told("a8w8", "/stem/Conv", method="mse") == told("fp16", "/stem/Conv", method="mse") == []
+    assert told("a16w8", "/stem/Conv", asymmetric=False) == []

@@ -14,6 +14,7 @@ from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.fusing import inner_tensors
 from npubake.quant.lanes import Decision
 from npubake.quant.precisions import Precisions
+from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.weight_choice import input_channels
 from npubake.quant.weight_formats import WeightFormat
 
@@ -21,6 +22,7 @@ OF_WEIGHTS = ("weights", "granularity", "group_size", "search_weight_scale", "he
 OF_RANGES = ("method", "percentile", "asymmetric")
 _NO_WEIGHTS = "none of the layers that it matches has weights that are held as integers"
 _MATCH_WEIGHTS = "Match a Conv, ConvTranspose, Gemm or MatMul with constant weights that computes in integers."
+_HELD_AS = {"int8": "uint8", "int16": "int16"}  # output -> dtype of the tensor
 _REFUSALS = (False, "none")  # a step that is kept out is kept out, whatever stands there
 
 
@@ -83,6 +85,9 @@ def format_faults(
             key = "group_size" if "group_size" in change else "granularity"
             asked[f"{entry.path}.set.{key}"] = tuple(name for name in entry.groups if name in grouped)
     for place, names in asked.items():
+        if formats and not grouped:
+            what = "no layer that it is for takes groups: its weights have 16 bits, or keep 8"
+            yield Fault(what=what, path=f"$.{place}", hint="Remove it: per_channel is what they take.")
         channels = {name: input_channels(summary, groups[name]) for name in names}
         if names and all(0 < channels[name] <= grouped[name] for name in names):
             widest = max(channels.values())
@@ -97,12 +102,13 @@ def setting_faults(
     resolved: Iterable[ResolvedOverride],
     precisions: Precisions,
 ) -> Iterator[Fault]:
-    """Settings of weights where no matched layer has integer weights, of ranges where none makes an integer, and
-    ``fuse: false`` where nothing is fused.
+    """Settings of weights where no matched layer has integer weights, of ranges where none makes an integer, of
+    precisions that something else decides, and ``fuse: false`` where nothing is fused.
     """
     groups = {group.name: group for group in summary.groups}
-    fused = _fused(summary, precisions)
-    for entry in resolved:
+    fused, entries = _fused(summary, precisions), tuple(resolved)
+    yield from _undecided(groups, overrides, entries, precisions)
+    for entry in entries:
         change, matched = overrides[entry.index].get("set", {}), [groups[name] for name in entry.groups]
         if not matched:
             continue
@@ -111,8 +117,8 @@ def setting_faults(
                 yield Fault(what=_NO_WEIGHTS, path=f"$.{entry.path}.set.{key}", hint=_MATCH_WEIGHTS)
         for key in (key for key in OF_RANGES if key in change):
             if not any(_makes_integers(group, precisions) for group in matched):
-                what = "nothing that the layers make, which it matches, is held as an integer: no range is chosen"
-                hint = "Remove it, or ask int8 or int16 of these layers."
+                what = "nothing that the layers make, which it matches, is rounded to integers: no range is chosen"
+                hint = "Remove it, or ask int8 or int16 of these layers and of those that read them."
                 yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
         if change.get("fuse") is False and fused.isdisjoint(name for group in matched for name in group.outputs):
             what = "none of the layers that it matches is fused with a function that keeps 16 bits in between"
@@ -127,7 +133,55 @@ def _fused(summary: GraphSummary, precisions: Precisions) -> frozenset[str]:
 
 
 def _makes_integers(group: FusionGroup, precisions: Precisions) -> bool:
-    return any(name in precisions.dtypes for name in (*group.inputs, *group.outputs))
+    """Whether an override of the group's range reaches a tensor: what it makes, and reads where it only moves it."""
+    reached = (*group.inputs, *group.outputs) if group.kind in SHARING_KINDS else group.outputs
+    return any(name in precisions.dtypes for name in reached)
+
+
+def _undecided(
+    groups: Mapping[str, FusionGroup],
+    overrides: Sequence[Mapping[str, Any]],
+    entries: Sequence[ResolvedOverride],
+    precisions: Precisions,
+) -> Iterator[Fault]:
+    """Precisions that come to nothing in all layers of which the override has the last word."""
+    for key in ("activation", "output"):
+        last: dict[str, str] = {}
+        for entry in entries:
+            if overrides[entry.index].get("set", {}).get(key) is not None:
+                last.update(dict.fromkeys(entry.groups, entry.path))
+        for entry in entries:
+            asked = overrides[entry.index].get("set", {}).get(key)
+            unable = precisions.declined.get(entry.path, ()) if key == "activation" else ()
+            mine = [groups[name] for name in entry.groups if last.get(name) == entry.path and name not in unable]
+            place = entry.path if entry.path.startswith("quant_config.") else f"{entry.path}.set.{key}"
+            if not mine or asked is None:
+                continue
+            if key == "activation" and all(precisions.groups[group.name].precision != asked for group in mine):
+                what = f"these layers compute in {precisions.groups[mine[0].name].precision} all the same: they only "
+                what += f"move values, and take the type of what is joined to them ({mine[0].name})"
+                yield Fault(what=what, path=f"$.{place}", hint=f"Ask {asked} of the layers around them, or remove it.")
+            held = {precisions.dtypes.get(name) for group in mine for name in group.outputs}
+            if key == "output" and (_HELD_AS[asked] not in held):
+                others = " and ".join(sorted(filter(None, held))) or "sums of 32 bits or floats"
+                what = f"what these layers make is held as {others} all the same ({mine[0].name})"
+                hint = f"Ask 'activation: {asked}' of them and of the layers that read them, or remove it."
+                yield Fault(what=what, path=f"$.{place}", hint=hint)
+
+
+def unheard(
+    summary: GraphSummary,
+    overrides: Sequence[Mapping[str, Any]],
+    resolved: Iterable[ResolvedOverride],
+    precisions: Precisions,
+) -> Iterator[str]:
+    """Methods of layers that make 16 bits alone, as warnings: with other bits they would be heard."""
+    groups = {group.name: group for group in summary.groups}
+    for entry in resolved:
+        for key in (key for key in ("method", "percentile") if key in overrides[entry.index].get("set", {})):
+            made = [name for group in entry.groups for name in groups[group].outputs]
+            if {precisions.dtypes[name] for name in made if name in precisions.dtypes} == {"int16"}:
+                yield f"{entry.path}.set.{key}: its layers make 16 bits, which keep all that was seen whatever is asked"
 
 
 def shadowed(overrides: Sequence[Mapping[str, Any]], resolved: Iterable[ResolvedOverride]) -> Iterator[str]:

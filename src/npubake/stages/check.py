@@ -50,6 +50,7 @@ from npubake.quant.asked_in_vain import (
     learnt_layer_faults,
     setting_faults,
     shadowed,
+    unheard,
 )
 from npubake.quant.asked_of_all import recipe_faults, recipe_warnings
 from npubake.quant.impossible import kernel_faults, kernel_warnings, precision_faults
@@ -96,6 +97,7 @@ def run(job: Job) -> None:
             *(left_in_float(summary, precisions.groups) if precisions is not None else ()),
             *kernel_warnings(summary, overrides, resolved),
             *(recipe_warnings(summary, params.get("asked", ()), precisions) if precisions is not None else ()),
+            *(unheard(summary, overrides, resolved, precisions) if precisions is not None else ()),
             *shadowed(overrides, resolved),
             *_padding(summary, params),
         ],
