@@ -119,13 +119,13 @@ def test_weights_beyond_eight_bits_are_refused() -> None:
 
 
 def test_group_without_a_kernel_is_listed_and_close() -> None:
-    """Linear Resize by 1.5 has no exact weights: it stays in float, between integers."""
+    """Linear Resize by 1.5 has no kernel along the channels: it stays in float, between integers."""
     rng = np.random.default_rng(1)
     nodes = [node("Conv", "x w", "a"), node("Resize", "a - s", "b", mode="linear"), node("Conv", "b v", "y")]
     constants = {
         "w": normal(rng, 4, 3, 1, 1),
-        "s": np.array([1, 1, 1.5, 1.5], np.float32),
-        "v": normal(rng, 2, 4, 1, 1),
+        "s": np.array([1, 1.5, 1, 1], np.float32),
+        "v": normal(rng, 2, 6, 1, 1),
     }
     model = float_model(nodes, {"x": [1, 3, 4, 4]}, constants, ["y"])
     feeds = {"x": rng.normal(0, 1, (1, 3, 4, 4)).astype(np.float32)}
