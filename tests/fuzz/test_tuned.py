@@ -12,4 +12,4 @@ from tests.fuzz.tuned import ASKED, hold_tuned
 
 @pytest.mark.parametrize("number", range(len(ASKED)))
 def test_every_request_holds_its_contract(number: int, tmp_path: Path) -> None:
-    assert hold_tuned(from_seed(number), ASKED[number], tmp_path) in ("exact", "float")
+    assert hold_tuned(from_seed(number), ASKED[number], tmp_path, whole=number < 2) in ("exact", "float")

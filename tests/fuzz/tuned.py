@@ -17,7 +17,9 @@ from npubake.graph.model_file import load_model
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
-from npubake.stages import observe, ptq, quantize, transform, tune
+from npubake.stages import compile as compiling
+from npubake.stages import measure, observe, package, ptq, quantize, transform, tune, verify
+from npubake.toolchains.reference.bundle import verify_bundle
 from tests.fixedpoint.builds import SETTINGS, Case, session
 from tests.kinds.road import Baked, Feeds, bake
 
@@ -45,8 +47,11 @@ _FACTORS = (1.0, 1.0, 0.0, 8.0, 1.0, 0.01)  # an example each: one is empty, one
 _MODELS = ("tune.float", "tune.model", "transform.model", "quantize.model", "ptq.model")
 
 
-def hold_tuned(source: onnx.ModelProto, asked: Mapping[str, Any], folder: Path) -> str:
-    """Raises AssertionError where a stage breaks its contract. Returns what came of it, as ``contracts.hold``."""
+def hold_tuned(source: onnx.ModelProto, asked: Mapping[str, Any], folder: Path, *, whole: bool = False) -> str:
+    """Raises AssertionError where a stage breaks its contract. Returns what came of it, as ``contracts.hold``.
+
+    whole: measures, compile, verify and package, too.
+    """
     feeds = [_scaled(random_feeds(source, seed=seed), factor) for seed, factor in enumerate(_FACTORS)]
     try:
         values = [run_model(source, entry) for entry in feeds]
@@ -55,7 +60,10 @@ def hold_tuned(source: onnx.ModelProto, asked: Mapping[str, Any], folder: Path) 
     if not all(np.isfinite(value).all() for entry in values for value in entry.values()):
         return "not finite"
     try:
-        return _held(_road(source, feeds, asked, folder), feeds[0])
+        made = _road(source, feeds, asked, folder)
+        if whole:
+            _released(made, folder)
+        return _held(made, feeds[0])
     except BuildError as error:
         refusal = error
     assert refusal.faults
@@ -86,8 +94,36 @@ def _road(source: onnx.ModelProto, feeds: Sequence[Feeds], asked: Mapping[str, A
     _run(observe, "observe again", {}, again, made, folder)
     _run(tune, "tune", asked, {**stated, **both}, made, folder)
     _run(ptq, "ptq", {}, {"model": "tune.model", **tuned}, made, folder)
-    _run(quantize, "quantize", {"tail": "int32"}, {"model": "tune.float", **tuned}, made, folder)
+    _run(quantize, "quantize", {"tail": BOARD["tail"]}, {"model": "tune.float", **tuned}, made, folder)
     return Baked(files=made)
+
+
+def _released(baked: Baked, folder: Path) -> None:
+    made = dict(baked.files)
+    for stage in ("tune", "quantize"):
+        pair = {"reference": "optimize.model", "candidate": f"{stage}.model", "candidate_record": f"{stage}.record"}
+        boundary = {"boundary": "calibrated" if stage == "tune" else "quantized"}
+        _run(measure, f"measure {stage}", boundary, {**pair, "samples": "samples.samples"}, made, folder)
+    quantised = {"model": "quantize.model", "record": "quantize.record"}
+    _run(compiling, "compile", {"platform": BOARD}, {**quantised, "removed": "quantize.removed"}, made, folder)
+    checked = {**quantised, "deployable": "compile.deployable", "samples": "samples.samples"}
+    _run(verify, "verify", {"count": 2}, checked, made, folder)
+    released = {"verified": "verify.record", "outputs": "verify.outputs", "archive": "samples.archive"}
+    files = {"deployable": "compile.deployable", "contract": "compile.contract", **released}
+    _run(package, "package", {}, files, made, folder)
+    for stage in ("tune", "quantize"):
+        figures = json.loads(made[f"measure {stage}.figures"].read_text())
+        assert figures["outputs"].keys() == set(GraphSummary.load(made["optimize.graph"]).outputs), figures
+        assert all(entry["cosine"] is not None for entry in figures["outputs"].values()), figures
+    verify_bundle(made["package.bundle"])
+
+
+BOARD: Mapping[str, Any] = {
+    "name": "board",
+    "tail": "int32",
+    "nv12_stride_bytes": 32,
+    "tensor_unit_bytes": 64,
+}
 
 
 MAKES: Mapping[str, tuple[str, ...]] = {
@@ -96,6 +132,11 @@ MAKES: Mapping[str, tuple[str, ...]] = {
     "tune": ("float", "graph", "parameters", "model", "record"),
     "ptq": ("model", "record"),
     "quantize": ("model", "removed", "record"),
+    "measure tune": ("figures",),
+    "measure quantize": ("figures",),
+    "compile": ("deployable", "contract"),
+    "verify": ("record", "outputs"),
+    "package": ("bundle", "deployable", "contract"),
 }
 
 
