@@ -78,6 +78,16 @@ PRODUCTS: dict[str, Callable[[], onnx.ModelProto]] = {
     "gemm of a constant and an input": lambda: build(
         "float[5,7] x => float[2,7] y", "y = Gemm<alpha=0.5>(w, x, c)", w=normal(2, 5), c=scalar(0.25)
     ),
+    "conv of two inputs": lambda: build(
+        "float[2,4,6,7] x, float[6,2,3,2] z, float[6] c => float[2,6,3,6] y",
+        "y = Conv<group=2, strides=[2,1], pads=[1,0,0,1], dilations=[1,2]>(x, z, c)",
+    ),
+    "conv of a computed bias": lambda: build(
+        "float[1,3,4] x, float[5] c => float[1,5,4] y", "y = Conv(x, w, c)", w=normal(5, 3, 1)
+    ),
+    "conv of a large window": lambda: build(
+        "float[1,2,10,10] x, float[1,2,9,9] z => float[1,1,2,2] y", "y = Conv(x, z)"
+    ),
     "gemm of doubles": lambda: build(
         "double[2,5] x, double[5,7] z => double[2,7] y", "y = Gemm<alpha=0.5>(x, z)"
     ),

@@ -22,6 +22,7 @@ from npubake.graph.passes.replace_constant_divisions import replace_constant_div
 from npubake.graph.passes.replace_einsums import replace_einsums
 from npubake.graph.passes.replace_sums import replace_sums
 from npubake.graph.passes.split_shared_initializers import split_shared_initializers
+from npubake.graph.passes.unfold_computed_convolutions import unfold_computed_convolutions
 
 # Rounding a weight to float32 moves it by 2**-24 of itself; sums of some thousand products stay well below 1e-4.
 _ROUNDED_WEIGHTS = 1e-4
@@ -36,6 +37,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(name="fold_pad", run=fold_pad, tolerance=1e-6),
     Pass(name="count_padding", run=count_padding, tolerance=1e-6),
     Pass(name="normalise_gemm", run=normalise_gemm, tolerance=_ROUNDED_WEIGHTS),
+    Pass(name="unfold_computed_convolutions", run=unfold_computed_convolutions, tolerance=_OTHER_SUMS),
     Pass(name="replace_einsums", run=replace_einsums, tolerance=_OTHER_SUMS),
     Pass(name="place_constant_factors", run=place_constant_factors, tolerance=_OTHER_SUMS),
     Pass(name="fold_batch_normalization", run=fold_batch_normalization, tolerance=_ROUNDED_WEIGHTS),
