@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            8,
+            9,
             {
                 "model": "onnx",
                 "graph": "graph",
