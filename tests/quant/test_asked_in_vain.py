@@ -9,6 +9,7 @@ import pytest
 from npubake.errors import RecipeError
 from npubake.graph.resolve import resolve_overrides
 from npubake.quant.asked_in_vain import (
+    KNOWN_RANGES,
     OF_RANGES,
     OF_WEIGHTS,
     format_faults,
@@ -21,6 +22,7 @@ from npubake.quant.asked_in_vain import (
 from npubake.quant.lanes import LANES
 from npubake.quant.precisions import Asked, decide_precisions
 from npubake.quant.request import Settings, parse_request
+from npubake.quant.tensor_ranges import FIXED_RANGES
 from npubake.quant.weight_choice import weight_formats
 from tests.graph.summaries import summary
 from tests.quant.test_precisions import fused
@@ -170,3 +172,6 @@ def test_methods_of_sixteen_bits_are_told() -> None:
     )
     assert told("a8w8", "/stem/Conv", method="mse") == told("fp16", "/stem/Conv", method="mse") == []
     assert told("a16w8", "/stem/Conv", asymmetric=False) == []
+    assert told("a8w8", "/head/Softmax", method="mse") == [place]
+    assert told("a8w8", "/head/S*", method="mse") == []  # the Slice's boxes have a range of their own
+    assert {"softmax", *KNOWN_RANGES} == set(FIXED_RANGES)

@@ -22,6 +22,7 @@ OF_WEIGHTS = ("weights", "granularity", "group_size", "search_weight_scale", "he
 OF_RANGES = ("method", "percentile", "asymmetric")
 _NO_WEIGHTS = "none of the layers that it matches has weights that are held as integers"
 _MATCH_WEIGHTS = "Match a Conv, ConvTranspose, Gemm or MatMul with constant weights that computes in integers."
+KNOWN_RANGES = ("sigmoid", "hard_sigmoid", "tanh")  # functions; quant/tensor_ranges.py has the ranges, and numpy
 _HELD_AS = {"int8": "uint8", "int16": "int16"}  # output -> dtype of the tensor
 _REFUSALS = (False, "none")  # a step that is kept out is kept out, whatever stands there
 
@@ -175,13 +176,22 @@ def unheard(
     resolved: Iterable[ResolvedOverride],
     precisions: Precisions,
 ) -> Iterator[str]:
-    """Methods of layers that make 16 bits alone, as warnings: with other bits they would be heard."""
+    """Methods of layers whose ranges no method chooses, as warnings: other bits, or other data, would hear them."""
     groups = {group.name: group for group in summary.groups}
     for entry in resolved:
+        makers = {name: groups[group] for group in entry.groups for name in groups[group].outputs}
+        held = {name: precisions.dtypes[name] for name in makers if name in precisions.dtypes}
+        deaf = all(dtype == "int16" or _has_known_range(makers[name]) for name, dtype in held.items())
         for key in (key for key in ("method", "percentile") if key in overrides[entry.index].get("set", {})):
-            made = [name for group in entry.groups for name in groups[group].outputs]
-            if {precisions.dtypes[name] for name in made if name in precisions.dtypes} == {"int16"}:
-                yield f"{entry.path}.set.{key}: its layers make 16 bits, which keep all that was seen whatever is asked"
+            if held and deaf:
+                yield (
+                    f"{entry.path}.set.{key}: no method chooses the ranges of its layers: 16 bits keep all that was "
+                    f"seen, and what a Softmax, Sigmoid or Tanh makes is known"
+                )
+
+
+def _has_known_range(group: FusionGroup) -> bool:
+    return group.kind == "softmax" or (group.kind == "table" and group.function in KNOWN_RANGES)
 
 
 def shadowed(overrides: Sequence[Mapping[str, Any]], resolved: Iterable[ResolvedOverride]) -> Iterator[str]:
