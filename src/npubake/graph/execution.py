@@ -16,7 +16,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
-from npubake.graph.editing import static_shape
+from npubake.graph.inference import static_shape
 from npubake.graph.model_file import serialise
 
 Array = NDArray[Any]

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from npubake.errors import Fault, RecipeError
 from npubake.graph.control_flow import inline_constant_conditions
 from npubake.graph.dequantising import dequantise
-from npubake.graph.editing import infer_shapes, static_shape
 from npubake.graph.execution import RUNTIME_ERRORS, evaluate, random_feeds, run_model
 from npubake.graph.expanding import expand_newer_operators
 from npubake.graph.foreign import state_foreign_facts
 from npubake.graph.import_notes import ImportNotes
 from npubake.graph.import_survey import survey
+from npubake.graph.inference import infer_shapes, static_shape
 from npubake.graph.model_file import parse_model, serialise
 from npubake.graph.naming import name_nodes
 from npubake.graph.narrowing import narrow_doubles

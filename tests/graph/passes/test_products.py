@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npubake.graph.editing import infer_shapes
 from npubake.graph.execution import random_feeds, run_model
 from npubake.graph.groups import find_groups
+from npubake.graph.inference import infer_shapes
 from npubake.graph.model_file import serialise
 from npubake.graph.optimizing import optimize_model
 from npubake.graph.passes.normalise_gemm import normalise_gemm
