@@ -1,5 +1,5 @@
 """Layers that other quantisers leave in float without a word: constants on the other side, batches, Einsum, weights
-that are computed. Each is integers from end to end, equal to numpy's or scipy's own product; what is not is told by name.
+that are computed. Each is integers from end to end, equal to numpy's or scipy's own; what is not is told by name.
 """
 
 from __future__ import annotations
