@@ -23,7 +23,6 @@ from npubake.fixedpoint.colour import RuntimeInput
 from npubake.fixedpoint.pixel_nodes import PIXELS, Frame, Patch, look_up
 from npubake.graph.inference import infer_shapes
 
-Pixels = NDArray[np.uint8]
 PIXEL_VALUES = 256
 LINE_LAYOUTS = ("NCHW", "NHWC")
 
