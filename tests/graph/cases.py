@@ -212,6 +212,11 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
         "float[2,5] x => float[2,5] y",
         "a, e = Split<axis=1>(x, sizes) r = Relu(e) c = Concat<axis=1>(r, a) y = Sigmoid(c)", sizes=integers(5, 0),
     ),
+    "results that nobody reads": lambda: build(
+        "float[1,2,4,6] x => float[1,2,2,6] y",
+        "m, i = MaxPool<kernel_shape=[3,1]>(x) y, mean, inverse = LayerNormalization(m, gamma)",
+        gamma=normal(6) + 1,
+    ),
     "sums of nothing": lambda: build(
         "float[2,5] x => float[2,5] y",
         "n = Slice(x, zero, zero, one) p = MatMul(n, w) q = ReduceSum(n, one) s = Add(p, q) y = Add(s, x)",
@@ -300,6 +305,7 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
     "unfold_computed_convolutions": ("conv of two inputs", "conv of a computed bias"),
     "replace_einsums": SHOWN_EINSUMS,
     "place_constant_factors": SHOWN_FACTORS,
+    "drop_unread_outputs": ("results that nobody reads",),
     "drop_empty_parts": ("empty parts", "sums of nothing"),
     "count_padding": ("averages that leave padding out", "averages, rounded up", "maxima, rounded up"),
     "fold_batch_normalization": (

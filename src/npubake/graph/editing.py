@@ -143,6 +143,11 @@ class GraphEditor:
         node.output[0] = tensor
         self._touched()
 
+    def keep_outputs(self, node: onnx.NodeProto, count: int) -> None:
+        """Let ``node`` make its first ``count`` results alone."""
+        del node.output[count:]
+        self._touched()
+
     def redirect(self, old: str, new: str) -> None:
         """Let every reader of ``old`` read ``new``."""
         for node in self.readers(old):

@@ -13,28 +13,26 @@ from npubake.quant.lanes import NO_KERNEL, float_tensors
 from npubake.quant.parameters import GroupParameters
 
 _SHOWN = 5
-_COMPUTED = "its weights are computed in the model, and integer kernels need constant ones"
 _FREEZE = "export with constant weights, or fold what computes them"
-_RECURRENT = ("it runs over time inside one operator", "unroll it into MatMul, Sigmoid and Tanh, or run it on the host")
-_SPELL = "there is no integer kernel for it"
+_RECURRENT = ("a loop over time inside one operator", "unroll it into MatMul, Sigmoid and Tanh, or run it on the host")
+_SPELL = "there is no integer kernel for this operator"
 _ADVICE: Mapping[str, tuple[str, str]] = {
-    "Conv": (_COMPUTED, _FREEZE),
-    "ConvTranspose": (_COMPUTED, _FREEZE),
-    "Gemm": (_COMPUTED, _FREEZE),
-    "Einsum": ("its equation is no product of two tensors that MatMul computes", "export with MatMul and Transpose"),
+    "Conv": ("weights are computed in the model, for a window of more than 64 taps or with auto_pad", _FREEZE),
+    "ConvTranspose": ("weights are computed in the model, and the integer kernel needs constant ones", _FREEZE),
+    "Einsum": ("the equation is no product of two tensors that MatMul computes", "export with MatMul and Transpose"),
     "LSTM": _RECURRENT,
     "GRU": _RECURRENT,
     "RNN": _RECURRENT,
     "Resize": ("only nearest, and linear without antialias, are exact in integers", "export with one of them"),
-    "AveragePool": ("its windows divide by different counts", "export with count_include_pad, or without ceil_mode"),
-    "Clip": ("its limits are computed in the model", "export with constant limits"),
-    "Pad": ("it pads with something else than a constant 0", "pad with 0, or in the application"),
-    "MaxPool": ("its indices are read", "export without the indices"),
-    "Gather": ("its indices are computed in the model", "use constant indices, or do it in the application"),
-    "Slice": ("its ends are computed in the model", "export with fixed sizes"),
-    "LayerNormalization": ("its scale or bias is computed, or its mean is read", "export with constant parameters"),
+    "AveragePool": ("windows divide by different counts", "export with count_include_pad, or without ceil_mode"),
+    "Clip": ("limits are computed in the model", "export with constant limits"),
+    "Pad": ("they pad with something else than a constant 0", "pad with 0, or in the application"),
+    "MaxPool": ("indices are read", "export without the indices"),
+    "Gather": ("indices are computed in the model", "use constant indices, or do it in the application"),
+    "Slice": ("ends are computed in the model", "export with fixed sizes"),
+    "LayerNormalization": ("scale or bias is computed, or the mean is read", "export with constant parameters"),
 }
-_CALL = (_SPELL, "express it by other operators at export, or cut the model there and do it in the application")
+_CALL = (_SPELL, "express it by others at export, or cut the model there and do the rest in the application")
 
 
 def left_in_float(summary: GraphSummary, groups: Mapping[str, GroupParameters]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from npubake.graph.passes.add_bias import add_bias
 from npubake.graph.passes.clamp_mask_constants import clamp_mask_constants
 from npubake.graph.passes.count_padding import count_padding
 from npubake.graph.passes.drop_empty_parts import drop_empty_parts
+from npubake.graph.passes.drop_unread_outputs import drop_unread_outputs
 from npubake.graph.passes.eliminate_identities import eliminate_identities
 from npubake.graph.passes.fold_affine import fold_affine
 from npubake.graph.passes.fold_batch_normalization import fold_batch_normalization
@@ -32,6 +33,7 @@ _OTHER_SUMS = 1e-5
 PASSES: tuple[Pass, ...] = (
     Pass(name="fold_constants", run=fold_constants, tolerance=1e-6),
     Pass(name="drop_empty_parts", run=drop_empty_parts, tolerance=0.0),
+    Pass(name="drop_unread_outputs", run=drop_unread_outputs, tolerance=0.0),
     Pass(name="eliminate_identities", run=eliminate_identities, tolerance=0.0),
     Pass(name="replace_sums", run=replace_sums, tolerance=0.0),
     Pass(name="fold_pad", run=fold_pad, tolerance=1e-6),
