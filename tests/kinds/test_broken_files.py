@@ -250,3 +250,15 @@ def test_a_model_that_reads_nothing_gives_what_it_always_gave(tmp_path: Path) ->
     constants = {"k": weights(1, 3, 8, 8), "w": weights(4, 3, 3, 3), "b": weights(4)}
     source = model([conv("k", "y")], constants, [], [value("y", (1, 4, 8, 8))])
     assert_faithful(bake(source, pictures(), tmp_path), source, pictures(2), 30)
+
+
+@pytest.mark.parametrize("kind", [0, 43])
+@pytest.mark.parametrize("opset", [13, 21])
+def test_a_type_that_there_is_not_is_told(kind: int, opset: int) -> None:
+    source = two_convolutions(opset)
+    source.graph.input[0].type.tensor_type.elem_type = kind
+    source.graph.node[1].CopyFrom(node("Cast", "t", "u", to=kind))
+    with pytest.raises(RecipeError) as caught:
+        import_model(source.SerializeToString(), {})
+    assert [fault.where for fault in caught.value.faults] == ["x", "Cast_u"]
+    assert all(str(kind) in fault.what for fault in caught.value.faults)
