@@ -403,7 +403,7 @@ def mp_function(node: onnx.NodeProto, o: list[Any]) -> Any:
         "Add": lambda: x + o[1],
         "Sub": lambda: x - o[1],
         "Div": lambda: x / o[1],
-        "Pow": lambda: x ** o[1],
+        "Pow": lambda: x ** o[1] if x or o[1] >= 0 else f.inf,
         "Sin": lambda: f.sin(x),
         "Cos": lambda: f.cos(x),
         "Mish": lambda: x * f.tanh(f.log1p(f.exp(x))),
