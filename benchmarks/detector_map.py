@@ -1,7 +1,7 @@
 """What a8w8 costs the shipped detector in mAP@0.5, on 2,000 generated pictures: npubake beside its peers.
 
     python data/fetch_sources.py --out SOURCES
-    python benchmarks/detector_map.py --cache FOLDER --sources SOURCES [--only npubake] [--count 2000]
+    python benchmarks/detector_map.py --cache FOLDER --sources SOURCES [--only npubake ort] [--count 2000]
 
 The pictures come from data/generate_digits.py, validation split, seed 310, used nowhere else: no photograph or digit of
 them was calibrated on. Peers' QDQ models run without graph optimisation (float simulation), npubake's integer model as
@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from peers import VARIANTS, cached, figure, measured, process
+from peers import cached, process, result_file
 from PIL import Image
 from quantise import own_results
 from rungs import Road, quantised, rung_named, write_samples
+from variants import NAMES, Variant, variants
 
 from models import ROOT, Subject, subjects
 from npubake.verify import coco, detection
@@ -39,6 +40,7 @@ from letterbox import letterbox
 SEED = 310
 SIZE = 640
 PEERS = ("ort", "nncf", "aimet")
+LEFT_OUT = ("equalised, min_max", "default configuration, min_max")  # as AIMET's min_max, to 0.2 dB
 RUNGS = ("default", "best_int8", "best")
 THREADS = 2
 
@@ -65,21 +67,26 @@ def pictures(cache: Path, sources: Path | None, count: int) -> Path:
     return folder
 
 
-def peer_models(cache: Path, subject: Subject) -> list[Contestant]:
-    """The QDQ model of each peer's best options by SQNR on the held-out pictures."""
+def peer_models(cache: Path, subject: Subject, tools: Sequence[str]) -> list[Contestant]:
+    """The QDQ model of every a8w8 variant to be judged; the reason is printed where there is none."""
     found = []
-    for tool in PEERS:
-        fitting = [entry for entry in VARIANTS if (entry.tool, entry.lane) == (tool, "a8w8") and entry.fits(subject)]
-        best = max(fitting, key=lambda variant: figure(measured(cache, subject, variant)))
-        path = cache / "detector_models" / f"{tool}.onnx"
+    for variant in variants(tools, ["a8w8"]):
+        if variant.title in LEFT_OUT or not variant.fits(subject):
+            continue
+        path = cache / "detector_models" / f"{result_file(cache, subject, variant).stem}.onnx"
         path.parent.mkdir(exist_ok=True)
-        if not path.exists():
-            facts = process(cache, subject, best, path)
-            if "failed" in facts:
-                print(f"{tool}, {best.title}: {facts['failed']}")
-                continue
-        found.append(Contestant(title=f"{tool}: {best.title}", model=path))
+        failed = (cached(cache, subject, variant) or {}).get("failed")
+        if not failed and not path.exists():
+            failed = process(cache, subject, variant, path).get("failed")
+        if failed:
+            print(f"{peer_title(variant)}: {failed}", flush=True)
+        else:
+            found.append(Contestant(title=peer_title(variant), model=path))
     return found
+
+
+def peer_title(variant: Variant) -> str:
+    return f"{NAMES[variant.tool]}: {variant.title}"
 
 
 def own_models(cache: Path, subject: Subject, rungs: Sequence[str]) -> list[Contestant]:
@@ -167,9 +174,8 @@ def report(results: dict[str, coco.CocoResult], sqnr: dict[str, str]) -> str:
 def head_sqnr(cache: Path, subject: Subject) -> dict[str, str]:
     """Boxes and scores on the 32 held-out pictures, from the results of quantise.py."""
     shown = {}
-    for variant in VARIANTS:
-        if variant.lane == "a8w8" and variant.tool in PEERS and variant.fits(subject):
-            shown[f"{variant.tool}: {variant.title}"] = both(cached(cache, subject, variant) or {})
+    for variant in variants(PEERS, ["a8w8"]):
+        shown[peer_title(variant)] = both(cached(cache, subject, variant) or {})
     for name, result in own_results(cache, subject.name).items():
         shown[f"npubake: {rung_named(name).title}"] = both(result)
     return shown
@@ -184,7 +190,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--sources", type=Path)
     parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--only", nargs="*", default=["peers", "npubake"], choices=["peers", "npubake"])
+    parser.add_argument("--only", nargs="*", default=["npubake", *PEERS], choices=["npubake", *PEERS])
     parser.add_argument("--rungs", nargs="*", default=list(RUNGS), choices=RUNGS)
     options = parser.parse_args()
     cache = options.cache.resolve()
@@ -193,7 +199,7 @@ def main() -> None:
     labels = coco.CocoLabels.load(folder / "labels.json")
     names = sorted(labels.images)[: options.count]
     contestants = [Contestant(title="float", model=subject.model_path, optimised=True)]
-    contestants += peer_models(cache, subject) if "peers" in options.only else []
+    contestants += peer_models(cache, subject, [tool for tool in PEERS if tool in options.only])
     contestants += own_models(cache, subject, options.rungs) if "npubake" in options.only else []
     results = {}
     for one in contestants:

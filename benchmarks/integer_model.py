@@ -27,8 +27,8 @@ from npubake.fixedpoint.lower import lower_model
 from npubake.graph.importing import import_model
 from npubake.graph.optimizing import Optimized, optimize_model
 from npubake.quant.assign import Subject, assign
+from npubake.quant.model_facts import model_facts
 from npubake.quant.request import parse_request
-from npubake.stages.calibrate import model_facts
 
 
 def feeds_of(session: Any) -> dict[str, Any]:

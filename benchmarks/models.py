@@ -218,6 +218,8 @@ def subjects(cache: Path, names: tuple[str, ...] = ()) -> list[Subject]:
 
 def _subject(cache: Path, name: str) -> Subject:
     entry = ENTRIES[name]
+    if not (cache / f"{name}.npz").exists():
+        raise SystemExit(f"{cache} has no {name}.npz: make it with benchmarks/models.py --cache {cache}")
     with np.load(cache / f"{name}.npz") as data:
         calibration, held_out = data["calibration"], data["held_out"]
     return Subject(

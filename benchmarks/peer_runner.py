@@ -109,7 +109,9 @@ def quantise_nncf(options: Options, model: Path, samples: Samples, folder: Path)
 
 
 def quantise_aimet(options: Options, model: Path, samples: Samples, _folder: Path) -> Quantised:
-    """``QuantizationSimModel``, after cross-layer equalisation or sequential MSE where asked; its simulation counts."""
+    """``QuantizationSimModel``, with cross-layer equalisation before it, or sequential MSE or AdaRound (``adaround``
+    iterations a layer) after it, where asked; its simulation counts.
+    """
     import aimet_onnx
     import onnx
     from aimet_onnx import quantsim_config
@@ -131,6 +133,8 @@ def quantise_aimet(options: Options, model: Path, samples: Samples, _folder: Pat
     )
     if options.get("sequential_mse"):
         aimet_onnx.apply_seq_mse(simulation, list(samples))
+    if "adaround" in options:
+        aimet_onnx.apply_adaround(simulation, list(samples), num_iterations=options["adaround"])
     simulation.compute_encodings(list(samples))
     return Quantised(
         evaluate=lambda feed: list(simulation.session.run(None, feed)),
@@ -139,7 +143,7 @@ def quantise_aimet(options: Options, model: Path, samples: Samples, _folder: Pat
 
 
 def quantise_quark(options: Options, model: Path, samples: Samples, folder: Path) -> Quantised:
-    """``ModelQuantizer`` with a preset, or with a preset's parts per channel."""
+    """``ModelQuantizer`` with a preset, one of the older presets (``legacy``), or a preset's parts per channel."""
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
     from quark.onnx import ModelQuantizer, get_library_path
     from quark.onnx.quantization.config import custom_config
@@ -148,7 +152,12 @@ def quantise_quark(options: Options, model: Path, samples: Samples, folder: Path
 
     if "preset" in options:
         asked: Any = getattr(custom_config, options["preset"])
+    elif "legacy" in options:
+        asked = Config(global_quant_config=custom_config.get_default_config(options["legacy"]))
     else:
+        extra = dict(options.get("extra", {}))
+        if options.get("adaround"):
+            extra["FastFinetune"] = custom_config.DEFAULT_ADAROUND_PARAMS
         asked = Config(
             global_quant_config=QuantizationConfig(
                 calibrate_method=CalibrationMethod[options["method"]],
@@ -157,8 +166,9 @@ def quantise_quark(options: Options, model: Path, samples: Samples, folder: Path
                 weight_type=QuantType.QInt8,
                 per_channel=True,
                 include_cle=options.get("equalise", False),
+                include_fast_ft=options.get("adaround", False),
                 enable_npu_transformer=options.get("transformer", False),
-                extra_options=options.get("extra", {}),
+                extra_options=extra,
             )
         )
     target = folder / "quantised.onnx"

@@ -19,149 +19,18 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from environments import install, python_of, requirements
 from floating import float_outputs, sqnr_of_outputs
+from variants import TOOLS, Variant, variants
 
 from models import ENTRIES, Subject, subjects
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = ("ort", "nncf", "aimet", "quark", "olive")
 LIMIT_SECONDS = 1800
-ATTENTION = ("digits_vit", "ppocr_rec")
-SMALL = ("orientation", "digits_vit", "digits_mobilenet")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """One way to run one peer. options: as ``peer_runner`` reads them; only: models it is for, all where empty."""
-
-    tool: str
-    title: str
-    lane: str
-    options: dict[str, Any]
-    only: tuple[str, ...] = ()
-
-    def fits(self, subject: Subject) -> bool:
-        return not self.only or subject.name in self.only
-
-
-_ASYMMETRIC = {"CalibTensorRangeSymmetric": False}
-_HTP = "htp_quantsim_config_v73_per_channel_linear"
-_OLIVE = {
-    "calibrate_method": "MinMax",
-    "quant_format": "QDQ",
-    "per_channel": True,
-    "reduce_range": False,
-    "activation_type": "uint8",
-    "precision": "int8",
-    "quant_preprocess": False,
-}
-
-VARIANTS: tuple[Variant, ...] = (
-    Variant(tool="ort", title="MinMax", lane="a8w8", options={"method": "MinMax", "activation": "QUInt8"}),
-    Variant(
-        tool="ort",
-        title="Percentile 99.999",
-        lane="a8w8",
-        options={"method": "Percentile", "activation": "QUInt8", "extra": {"CalibPercentile": 99.999, **_ASYMMETRIC}},
-    ),
-    Variant(
-        tool="ort",
-        title="Entropy, 128 bins (its default)",
-        lane="a8w8",
-        options={"method": "Entropy", "activation": "QUInt8"},
-        only=(*SMALL, "efficientnet_lite0"),  # the same figures as MinMax: 128 bins leave one candidate
-    ),
-    Variant(
-        tool="ort",
-        title="Entropy, 2048 bins",
-        lane="a8w8",
-        options={"method": "Entropy", "activation": "QUInt8", "bins": 2048},
-        only=SMALL,  # its search is a Python loop: 10 minutes and more
-    ),
-    Variant(tool="ort", title="MinMax", lane="a16w8", options={"method": "MinMax", "activation": "QUInt16"}),
-    Variant(tool="nncf", title="mixed, fast bias correction", lane="a8w8", options={}),
-    Variant(tool="nncf", title="mixed, bias correction", lane="a8w8", options={"fast_bias_correction": False}),
-    Variant(
-        tool="nncf",
-        title="mixed, transformer (SmoothQuant)",
-        lane="a8w8",
-        options={"transformer": True},
-        only=ATTENTION,
-    ),
-    Variant(tool="nncf", title="mixed, fast bias correction", lane="a16w8", options={"bits": 16}),
-    Variant(
-        tool="aimet",
-        title="min_max",
-        lane="a8w8",
-        options={"configuration": _HTP, "scheme": "min_max", "activation": "int8"},
-    ),
-    Variant(
-        tool="aimet",
-        title="tf_enhanced",
-        lane="a8w8",
-        options={"configuration": _HTP, "scheme": "tf_enhanced", "activation": "int8"},
-    ),
-    Variant(
-        tool="aimet",
-        title="equalised, min_max",
-        lane="a8w8",
-        options={"configuration": _HTP, "scheme": "min_max", "activation": "int8", "equalise": True},
-    ),
-    Variant(
-        tool="aimet",
-        title="default configuration, min_max",
-        lane="a8w8",
-        options={"configuration": "default_config_per_channel", "scheme": "min_max", "activation": "int8"},
-    ),
-    Variant(
-        tool="aimet",
-        title="sequential MSE, min_max",
-        lane="a8w8",
-        options={"configuration": _HTP, "scheme": "min_max", "activation": "int8", "sequential_mse": True},
-        only=SMALL,  # minutes to an hour on the others
-    ),
-    Variant(
-        tool="aimet",
-        title="min_max",
-        lane="a16w8",
-        options={"configuration": _HTP, "scheme": "min_max", "activation": "int16"},
-    ),
-    Variant(tool="quark", title="preset A8W8", lane="a8w8", options={"preset": "A8W8_QCONFIG"}),
-    Variant(
-        tool="quark",
-        title="U8S8 per channel, MinMax",
-        lane="a8w8",
-        options={"method": "MinMax", "activation": "QUInt8"},
-    ),
-    Variant(
-        tool="quark",
-        title="U8S8 per channel, Percentile",
-        lane="a8w8",
-        options={"method": "Percentile", "activation": "QUInt8", "extra": {"Percentile": 99.999}},
-        only=(*SMALL, "ppocr_cls", "efficientnet_lite0"),
-    ),
-    Variant(
-        tool="quark",
-        title="U8S8 per channel, MinMax, transformer",
-        lane="a8w8",
-        options={"method": "MinMax", "activation": "QUInt8", "transformer": True},
-        only=ATTENTION,
-    ),
-    Variant(
-        tool="quark",
-        title="U16S8 per channel, MinMax",
-        lane="a16w8",
-        options={"method": "MinMax", "activation": "QUInt16"},
-    ),
-    Variant(tool="olive", title="OnnxStaticQuantization, MinMax", lane="a8w8", options={"settings": _OLIVE}),
-)
 
 
 def result_file(cache: Path, subject: Subject, variant: Variant) -> Path:
@@ -175,8 +44,8 @@ def cached(cache: Path, subject: Subject, variant: Variant) -> dict[str, Any] | 
 
 
 def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = False) -> dict[str, Any]:
-    """The result of one variant on one subject, from the cache unless ``again``: title, seconds, peak_mb, sqnr_db (one
-    an output), or ``failed`` with the reason.
+    """The result of one variant on one subject, from the cache unless ``again``: title, load, seconds, peak_mb, sqnr_db
+    (one an output), or ``failed`` with the reason.
     """
     known = cached(cache, subject, variant)
     if known is not None and not again:
@@ -187,6 +56,7 @@ def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = F
         "lane": variant.lane,
         "options": variant.options,
         "requirements": requirements(variant.tool),
+        "load": load(),
         **run(cache, subject, variant),
     }
     if not result.get("failed", "").startswith("absent"):
@@ -194,6 +64,11 @@ def measured(cache: Path, subject: Subject, variant: Variant, *, again: bool = F
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def load() -> float:
+    """Runnable processes a core, over the last minute: how far seconds that are measured now can be trusted."""
+    return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
 
 
 def key(cache: Path, subject: Subject, variant: Variant) -> str:
@@ -257,10 +132,6 @@ def figure(result: dict[str, Any]) -> float:
     """What one result is ranked by: the SQNR of its worst output; -inf where it failed."""
     values = [-math.inf if value is None else value for value in result.get("sqnr_db", ())]
     return min(values, default=-math.inf)
-
-
-def variants(tools: Sequence[str], lanes: Sequence[str]) -> list[Variant]:
-    return [variant for variant in VARIANTS if variant.tool in tools and variant.lane in lanes]
 
 
 def main() -> None:

@@ -25,9 +25,9 @@ from npubake.calibration.samples import Example, InputForm, SampleSet, SampleWri
 from npubake.graph.model_file import load_model
 from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
 from npubake.pipeline.stage import Job
+from npubake.quant.model_facts import model_facts
 from npubake.quant.operands import weighted_operand
 from npubake.stages import import_model, optimize
-from npubake.stages.calibrate import model_facts
 from npubake.tuning.hessian import Grid, HessianSettings, output_error, round_with_hessian
 from npubake.tuning.layer_problem import InputQuantiser, LayerProblem
 from npubake.tuning.learning import LearningSettings, learn_rounding

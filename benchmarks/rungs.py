@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from floating import float_outputs, session, sqnr_of_outputs
 from peer_runner import peak_megabytes
-from peers import reason
+from peers import load, reason
 
 from models import Subject
 
@@ -130,19 +130,19 @@ def rung_named(name: str) -> Rung:
 
 
 def npubake_result(cache: Path, subject: Subject, rung: Rung) -> dict[str, Any]:
-    """Seconds, peak memory and SQNR of one rung, or ``failed`` with the reason."""
+    """Load, seconds, peak memory and SQNR of one rung, or ``failed`` with the reason."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder) / "outputs.npz"
         data = cache / f"{subject.name}.npz"
         words = [sys.executable, __file__, rung.name, subject.model_path, data, outputs, time.time()]
-        command = [str(word) for word in words]
+        command, busy = [str(word) for word in words], load()
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
         if done.returncode:
             return {"failed": reason(done.stderr) or f"ended with {done.returncode}"}
         with np.load(outputs) as arrays:
             found = [arrays[name] for name in sorted(arrays.files)]
     facts = json.loads(done.stdout.strip().splitlines()[-1])
-    return {**facts, "sqnr_db": sqnr_of_outputs(float_outputs(subject), found)}
+    return {**facts, "load": busy, "sqnr_db": sqnr_of_outputs(float_outputs(subject), found)}
 
 
 @dataclass(slots=True, kw_only=True)

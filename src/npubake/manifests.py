@@ -122,11 +122,12 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
     made = {result.task.name: result for result in results}
     recipe = subject.target.recipe
     decided = read_json(prepared, made["tune" if "tune" in made else "calibrate"], "record")
+    lowered = read_json(prepared, made["quantize"], "record")
     verdicts = [read_json(prepared, result, "verdict") for result in results if result.task.stage.name == "gate"]
     return form.Build(
         origin=_origin(prepared, subject, made["import"]),
         aim=_aim(subject),
-        precision=form.Precision.from_record(decided, subject.target.lane.decided_by),
+        precision=form.Precision.from_record(decided, subject.target.lane.decided_by, lowered),
         tuning=decided.get("tuning", {"level": "none"}),
         calibration=form.CalibrationData(
             archive=made["samples"].outputs["archive"].digest,
@@ -187,6 +188,7 @@ def _aim(subject: Subject) -> form.Aim:
         march=platform.march.value or "",
         toolchain=target.toolchain,
         toolchain_version=toolchains.probe(target.toolchain).version,
+        sdk=sdk.version,
         bsp=sdk.bsp,
         runtime_package=sdk.runtime,
     )

@@ -16,6 +16,8 @@ from npubake.preparation import Prepared
 from npubake.report.manifest import BOARD_METRICS, UNMEASURED
 from npubake.request import Outcome
 
+_WARNING_PORTS = {"check": "report", "calibrate": "record", "tune": "record", "quantize": "record"}  # by stage
+
 
 def outcome(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> Outcome:
     """The summary and exit code of a build: the gravest of its failures' codes, a mistake in what was asked first.
@@ -133,10 +135,10 @@ def read_json(prepared: Prepared, result: TaskResult, port: str) -> Any:
 
 
 def _record_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
-    """What ``check``, ``calibrate`` and ``tune`` saw that a person should look at, each sentence once; ``tune`` repeats
-    what ``calibrate`` says of the same targets.
+    """What stages saw that a person should look at, each sentence once of the same targets, by the first that says it;
+    ``tune`` repeats what ``calibrate`` says.
     """
-    found: dict[str, None] = {}
+    found: dict[str, dict[str, frozenset[str]]] = {}
     tuned = {
         target
         for result in record.results
@@ -144,13 +146,15 @@ def _record_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
         for target in result.task.targets
     }
     for result in record.results:
-        port = {"check": "report", "calibrate": "record", "tune": "record"}.get(result.task.stage.name)
+        port = _WARNING_PORTS.get(result.task.stage.name)
         if result.task.stage.name == "calibrate" and tuned.issuperset(result.task.targets):
             continue
         if port is not None and result.outputs:
-            sentences = read_json(prepared, result, port).get("warnings", ())
-            found.update(dict.fromkeys(f"{result.task.name}: {sentence}" for sentence in sentences))
-    return found
+            for sentence in read_json(prepared, result, port).get("warnings", ()):
+                said, targets = found.setdefault(sentence, {}), frozenset(result.task.targets)
+                if not any(targets <= known for known in said.values()):
+                    said[result.task.name] = said.get(result.task.name, frozenset()) | targets
+    return [f"{name}: {sentence}" for sentence, said in found.items() for name in said]
 
 
 def _gate_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:

@@ -19,7 +19,8 @@ from npubake.plan.road import plan
 from npubake.plan.subject import Subject
 from npubake.platforms import platform_folder
 from npubake.recipe import lock
-from npubake.recipe.data import RANDOM, Listing, find_labels, list_data
+from npubake.recipe.data import RANDOM, Listing, list_data
+from npubake.recipe.labels import find_labels
 from npubake.recipe.model_data import ModelData, find_model_data
 from npubake.recipe.named import no_file
 from npubake.recipe.quant_config import Stored

@@ -100,8 +100,21 @@ def test_the_document_has_a_place_for_every_table(benchmark_module: Any) -> None
     assert [name for name in tables if f"<!-- benchmark {name} -->" not in text] == []
 
 
+def test_seconds_of_a_loaded_machine_are_not_shown(benchmark_module: Any) -> None:
+    quantise = benchmark_module("quantise")
+    result = {"process_seconds": 2.0, "peak_mb": 300.4, "sqnr_db": [20.0]}
+    assert quantise.cost({**result, "load": 1.0}) == "2.0 s, 300 MB"
+    assert quantise.cost({**result, "load": 6.0}) == "not timed, 300 MB"
+    assert quantise.cost({"failed": "ValueError: no", "load": 1.0}) == "-"
+
+
+def test_a_cache_without_models_says_how_to_make_them(benchmark_module: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"orientation\.npz.*models\.py"):
+        benchmark_module("models").subjects(tmp_path)
+
+
 def test_variants_and_rungs_have_names_of_their_own(benchmark_module: Any) -> None:
-    variants = benchmark_module("peers").VARIANTS
+    variants = benchmark_module("variants").VARIANTS
     assert len({(entry.tool, entry.title, entry.lane) for entry in variants}) == len(variants)
     rungs = benchmark_module("rungs")
     names = [entry.name for entry in (*rungs.RUNGS, *rungs.TECHNIQUES)]

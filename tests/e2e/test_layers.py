@@ -34,3 +34,14 @@ def test_layers_that_cannot_be_shown_are_refused(built: Workspace) -> None:
 def test_a_graph_that_is_not_made_yet_is_asked_for(fresh: Workspace) -> None:
     refused = fresh.run("plan", "--layers")
     assert (refused.code, "npubake build small --until optimize" in refused.err) == (2, True)
+
+
+def test_steps_that_no_layer_can_take_are_refused_with_their_lines(built: Workspace) -> None:
+    """All at once: of the whole model and of a layer."""
+    built.edit("quant_config:", "quant_config:\n  lane: fp16\n  hessian: true\n  weights: {bits: 4}")
+    built.edit("set: {activation: int16}", "set: {activation: int16, hessian: true}")
+    lines = (built.root / "recipes" / "small.yaml").read_text().splitlines()
+    refused = built.run("check", "small")
+    assert refused.code == 2
+    for key in ("  hessian: true", "  weights: {bits: 4}", "    set: {activation: int16, hessian: true}"):
+        assert f"small.yaml:{1 + lines.index(key)}:" in refused.err

@@ -17,7 +17,7 @@ STATED = """\
 preprocess:"""
 PLATFORM = """\
 platform: j6p
-platform_options: {j6p: {sdk: {bsp: "4.0", runtime: libdnn 3.1}}}
+platform_options: {j6p: {sdk: {version: "3.7.0", bsp: "4.0", runtime: libdnn 3.1}}}
 licence: {model: ours, data: CC0}"""
 
 
@@ -45,13 +45,17 @@ def test_a_real_builds_manifest_is_valid_and_complete(built: Workspace) -> None:
         "licence_data": "CC0",
     }
     aim = {"target": "small", "platform": "j6p", "soc": "J6P", "march": "nash-p", "toolchain": "reference"}
-    assert told["target"].items() >= {**aim, "bsp": "4.0", "runtime_package": "libdnn 3.1"}.items()
+    software = {"sdk": "3.7.0", "bsp": "4.0", "runtime_package": "libdnn 3.1"}
+    assert told["target"].items() >= {**aim, **software}.items()
+    contract = json.loads((built.root / "build" / "small" / "contract.json").read_text())
+    assert contract["platform"].items() >= software.items()
     assert told["target"]["toolchain_version"]
     precision = told["precision"]
     assert (precision["lane"], precision["decided_by"]) == ("fp16_a8w8", "platform")
     assert sum(precision["counts"]["groups"].values()) > 20
     assert set(precision["counts"]["groups"]) == {"float16", "int16", "int8"}
     assert set(precision["counts"]["tensors"]) == {"int16", "uint8"}
+    assert set(precision["counts"]["weights"]) == {"int8"}
     stated = [entry for entry in precision["overrides"] if entry["path"] != "tuning"]  # beside what tuning lifts
     assert [entry["groups"] for entry in stated] == [["/pool/GlobalAveragePool"]]
     assert told["calibration"]["samples"] == 16

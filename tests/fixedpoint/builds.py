@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from npubake.calibration.statistics import BUCKETS, SHIFT, TensorStatistics
 from npubake.fixedpoint.lower import lower_model
@@ -20,7 +20,7 @@ from npubake.fixedpoint.lowered import Lowered, Tail
 from npubake.graph.summarising import summarise
 from npubake.graph.summary import GraphSummary
 from npubake.quant.assign import Subject, assign
-from npubake.quant.operands import ModelFacts
+from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import (
     GroupParameters,
     IntegerType,
@@ -139,17 +139,6 @@ def statistics(model: onnx.ModelProto, summary: GraphSummary, samples: Sequence[
             )
             found[name] = found[name].merged(entry) if name in found else entry
     return found
-
-
-def model_facts(model: onnx.ModelProto) -> ModelFacts:
-    numeric = (AttributeProto.INT, AttributeProto.FLOAT)
-    return ModelFacts(
-        initializers={tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer},
-        attributes={
-            entry.name: {a.name: helper.get_attribute_value(a) for a in entry.attribute if a.type in numeric}
-            for entry in model.graph.node
-        },
-    )
 
 
 def calibrated(

@@ -441,7 +441,7 @@ FUNCTIONS: dict[str, Callable[[Call], Any]] = {
     "Add": lambda c: c.x + c.o[1],
     "Sub": lambda c: c.x - c.o[1],
     "Div": lambda c: c.x / c.o[1],
-    "Pow": lambda c: c.x ** c.o[1],
+    "Pow": lambda c: c.x ** c.o[1] if c.x or c.o[1] >= 0 else c.f.inf,
     "Sin": lambda c: c.f.sin(c.x),
     "Cos": lambda c: c.f.cos(c.x),
     "Mish": lambda c: c.x * c.f.tanh(c.f.log1p(c.f.exp(c.x))),
@@ -645,14 +645,39 @@ def resize(e: Evaluator, group: Json) -> None:
     node, target = e.members(group)[0], group["outputs"][0]
     inputs = {name: e.constants[name] for name in node.input[1:] if name}
     inputs[node.input[0]] = e.x(node.input[0]).astype(np.float64)
+    if len(node.input) > 2 and node.input[2]:  # 1.3 in float32 is meant as 13 / 10
+        meant = [float(Fraction(float(scale)).limit_denominator(2**12)) for scale in inputs[node.input[2]]]
+        inputs[node.input[2]] = np.array(meant)
     (values,) = reference(node, {name: inputs[name] for name in node.input if name})
     factors = [new / old for old, new in zip(inputs[node.input[0]].shape, values.shape, strict=True)]
-    t = sum(1 + round(math.log2(max(factor, 1))) for factor in factors if factor != 1)
+    if _dyadic(node, factors):
+        parts = 2 ** sum(1 + round(math.log2(max(factor, 1))) for factor in factors if factor != 1)
+    else:
+        parts = math.prod(_denominator(node, inputs, axis) for axis, factor in enumerate(factors) if factor != 1)
     scales = e.facts(node.input[0])[0] / e.facts(target)[0]
-    m, n = fitting_ratio(scales, e.bits(node.input[0], target), 2**t * e.reach(node.input[0]))
-    fine = values * 2.0**20  # weights of scales up to 2^8 are multiples of 2^-20
-    assert np.array_equal(fine, np.rint(fine))
-    e.put(target, rhe(fine.astype(np.int64).astype(object) * m, n * 2**20))
+    m, n = fitting_ratio(scales, e.bits(node.input[0], target), parts * e.reach(node.input[0]))
+    fine = np.rint(values * parts)
+    assert np.allclose(fine, values * parts, rtol=0, atol=1e-3)
+    e.put(target, rhe(fine.astype(np.int64).astype(object) * m, n * parts))
+
+
+def _dyadic(node: onnx.NodeProto, factors: list[float]) -> bool:
+    mode = attribute(node, "coordinate_transformation_mode", "half_pixel")
+    powers = all(math.log2(factor) == round(math.log2(factor)) for factor in factors)
+    return powers and mode in ("half_pixel", "asymmetric", "pytorch_half_pixel")
+
+
+def _denominator(node: onnx.NodeProto, inputs: Mapping[str, Array], axis: int) -> int:
+    """Of the weights of one axis, which the reference shows where all elements at one place are 1 and all others 0."""
+    shape = inputs[node.input[0]].shape
+    found = 1
+    for place in range(shape[axis]):
+        impulse = np.zeros(shape)
+        impulse[(slice(None),) * axis + (place,)] = 1
+        (weights,) = reference(node, {name: {**inputs, node.input[0]: impulse}[name] for name in node.input if name})
+        fractions = (Fraction(float(weight)).limit_denominator(2**12) for weight in np.unique(weights))
+        found = math.lcm(found, *(fraction.denominator for fraction in fractions))
+    return found
 
 
 # Normalisation.

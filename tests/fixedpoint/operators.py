@@ -167,6 +167,27 @@ POOLING: Mapping[str, Build] = {
     "linear_asymmetric": moved(
         node("Resize", "x - s", "y", mode="linear", coordinate_transformation_mode="asymmetric"), s=_floats(1, 1, 4, 2)
     ),
+    "linear_by_three_halves": moved(node("Resize", "x - s", "y", mode="linear"), s=_floats(1, 1, 1.5, 1.25)),
+    "linear_by_four_thirds": moved(
+        node("Resize", "x - s", "y", mode="linear"), shape=(1, 2, 3, 6), s=_floats(1, 1, 4 / 3, 4 / 3)
+    ),
+    "linear_down_by_three": moved(
+        node("Resize", "x - - s", "y", mode="linear"), shape=(1, 2, 9, 7), s=_ints(1, 2, 3, 5)
+    ),
+    "linear_aligned": moved(
+        node("Resize", "x - - s", "y", mode="linear", coordinate_transformation_mode="align_corners"),
+        shape=(1, 2, 6, 6),
+        s=_ints(1, 2, 9, 11),
+    ),
+    "linear_aligned_to_one": moved(
+        node("Resize", "x - - s", "y", mode="linear", coordinate_transformation_mode="align_corners"),
+        shape=(1, 2, 6, 6),
+        s=_ints(1, 2, 1, 8),
+    ),
+    "linear_symmetric": moved(
+        node("Resize", "x - s", "y", mode="linear", coordinate_transformation_mode="half_pixel_symmetric"),
+        s=_floats(1, 1, 1.3, 2.6),
+    ),
     "linear_down": moved(node("Resize", "x - s", "y", mode="linear"), shape=(1, 2, 8, 8), s=_floats(1, 1, 0.5, 0.5)),
 }
 NORMALISATION: Mapping[str, Build] = {

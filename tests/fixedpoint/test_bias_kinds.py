@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from npubake.graph.optimizing import optimize_model
+from npubake.quant.model_facts import model_facts
 from npubake.quant.qdq import calibrated_model
-from tests.fixedpoint.builds import Case, all_runs, calibrated, float_model, model_facts, node, session
+from tests.fixedpoint.builds import Case, all_runs, calibrated, float_model, node, session
 from tests.fixedpoint.test_weight_formats import FORMATS
 
 Array = NDArray[Any]

@@ -21,6 +21,7 @@ from tests.fixedpoint.test_certificates import integer_case
 
 Array = NDArray[Any]
 ENDS = (-32768.0, 32767.0)
+NONE = np.array([], np.float32)
 
 
 def one(op_type: str, shape: Sequence[int], constants: Mapping[str, Array], **attributes: Any) -> onnx.ModelProto:
@@ -72,6 +73,21 @@ FAR: Mapping[str, tuple[onnx.ModelProto, float]] = {
     "average_pool": (
         one("AveragePool", [1, 2, 20, 20], {}, kernel_shape=[19, 19], pads=[1] * 4, count_include_pad=1),
         2.0**-26,
+    ),
+    "average_pool_beyond_float32": (one("AveragePool", [1, 2, 25, 26], {}, kernel_shape=[24, 23], strides=[1, 2]), 0.9),
+    "linear_resize_beyond_float32": (
+        one("Resize", [1, 2, 3, 3], {"r": NONE, "s": np.array([1, 1, 32, 32], np.float32)}, mode="linear"),
+        0.9,
+    ),
+    "linear_resize_aligned": (
+        one(
+            "Resize",
+            [1, 2, 5, 7],
+            {"r": NONE, "e": NONE, "s": np.array([1, 2, 38, 41])},
+            mode="linear",
+            coordinate_transformation_mode="align_corners",
+        ),
+        0.9,
     ),
     "matmul": (two("MatMul", [3, 600], [600, 2]), 0.9),
     "multiply": (two("Mul", [2, 50], [2, 50]), 0.9),

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from npubake.fixedpoint.ptq import fix_nonlinear
+from npubake.quant.model_facts import model_facts
 from npubake.quant.qdq import calibrated_model
-from tests.fixedpoint.builds import Array, Case, all_runs, calibrated, exposing, float_model, model_facts, node
+from tests.fixedpoint.builds import Array, Case, all_runs, calibrated, exposing, float_model, node
 
 
 @pytest.fixture(scope="module")

@@ -119,13 +119,13 @@ def test_weights_beyond_eight_bits_are_refused() -> None:
 
 
 def test_group_without_a_kernel_is_listed_and_close() -> None:
-    """Linear Resize by 1.5 has no exact weights: it stays in float, between integers."""
+    """Linear Resize by 1.5 has no kernel along the channels: it stays in float, between integers."""
     rng = np.random.default_rng(1)
     nodes = [node("Conv", "x w", "a"), node("Resize", "a - s", "b", mode="linear"), node("Conv", "b v", "y")]
     constants = {
         "w": normal(rng, 4, 3, 1, 1),
-        "s": np.array([1, 1, 1.5, 1.5], np.float32),
-        "v": normal(rng, 2, 4, 1, 1),
+        "s": np.array([1, 1.5, 1, 1], np.float32),
+        "v": normal(rng, 2, 6, 1, 1),
     }
     model = float_model(nodes, {"x": [1, 3, 4, 4]}, constants, ["y"])
     feeds = {"x": rng.normal(0, 1, (1, 3, 4, 4)).astype(np.float32)}
@@ -170,7 +170,7 @@ def test_movement_of_float16_needs_no_second_rounding() -> None:
 
 @pytest.mark.parametrize("factor", [2.0, 1.5])
 def test_integer_resize_between_float16_groups(factor: float) -> None:
-    """fp16_a8w8 asks for an 8-bit Resize: exact where its weights are dyadic, else listed; close to float."""
+    """fp16_a8w8 asks for an 8-bit Resize: exact whether its weights are dyadic or not; close to float."""
     nodes = [node("Sigmoid", "x", "a"), node("Resize", "a - s", "b", mode="linear"), node("Tanh", "b", "y")]
     sizes = np.array([1, 1, factor, factor], np.float32)
     model = float_model(nodes, {"x": [1, 3, 8, 8]}, {"s": sizes}, ["y"])
@@ -178,8 +178,8 @@ def test_integer_resize_between_float16_groups(factor: float) -> None:
     case = calibrated(model, [feeds], "fp16_a8w8")
     assert case.parameters.groups["b/Resize"].precision == "int8"
     lowered = case.lower()
-    assert ("b/Resize" in {entry.group for entry in lowered.certificates}) == (factor == 2.0)
-    assert ("b/Resize" in {entry.group for entry in lowered.float_nodes}) == (factor == 1.5)
+    assert "b/Resize" in {entry.group for entry in lowered.certificates}
+    assert "b/Resize" not in {entry.group for entry in lowered.float_nodes}
     for found in all_runs(lowered.model, feeds):
         assert np.abs(found["y"] - session(model).run(None, feeds)[0]).max() < 0.01
 

@@ -8,13 +8,18 @@ import numpy as np
 import onnx
 
 from npubake.errors import BuildError
+from npubake.fixedpoint.lowered import Lowered
 from npubake.fixedpoint.ptq import fix_nonlinear
 from npubake.graph.execution import RUNTIME_ERRORS, random_feeds, run_model
 from npubake.graph.importing import import_model
 from npubake.graph.model_file import serialise
 from npubake.graph.optimizing import optimize_model
+from npubake.quant.lanes import NO_KERNEL, is_integer
+from npubake.quant.left_in_float import left_in_float
+from npubake.quant.mixed_concats import KEPT_APART
+from npubake.quant.model_facts import model_facts
 from npubake.quant.qdq import calibrated_model
-from tests.fixedpoint.builds import SETTINGS, calibrated, model_facts, session
+from tests.fixedpoint.builds import SETTINGS, Case, calibrated, session
 from tests.graph.test_groups import assert_well_formed
 from tests.graph.writing import Array, assert_close, assert_provenance
 
@@ -72,6 +77,7 @@ def _quantised(model: onnx.ModelProto, lane: str) -> str:
         )
     lowered = case.lower()
     onnx.checker.check_model(lowered.model, full_check=True)
+    assert _silent(case, lowered) == []
     runners = [session(lowered.model, *each) for each in (SETTINGS[0], SETTINGS[-1])]
     stretched = {
         name: value * np.float32(4) if value.dtype.kind == "f" else value for name, value in samples[1].items()
@@ -87,3 +93,18 @@ def _quantised(model: onnx.ModelProto, lane: str) -> str:
             for name, value in case.expected(feeds).items():
                 np.testing.assert_array_equal(answers[0][name], value, err_msg=f"quantize: {name}")
     return "float" if floats else "exact"
+
+
+def _silent(case: Case, lowered: Lowered) -> list[str]:
+    """Groups in float that nothing is said of: a lane of integers asks integers of all that makes real numbers."""
+    told = {sentence.partition(" ")[0] for sentence in left_in_float(case.summary, case.parameters.groups)}
+    types = {node.name: node.op_type for node in case.summary.nodes}
+    found = []
+    for entry in lowered.float_nodes:
+        facts = case.parameters.groups[entry.group]
+        if is_integer(facts.precision):  # no kernel was large enough: the record of ``quantize`` tells it
+            continue
+        of_course = facts.why.startswith(("no float32 tensor", "follows", KEPT_APART))
+        if not of_course and not (facts.why.startswith(NO_KERNEL) and types[entry.nodes[0]] in told):
+            found.append(entry.group)
+    return found

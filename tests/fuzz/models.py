@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from hypothesis import strategies as st
 
-from tests.fuzz import movements, operators
+from tests.fuzz import movements, operators, products
 from tests.fuzz.growing import DeadEndError, Dice, Growth
 
 OPERATORS: tuple[Callable[[Growth, str], str], ...] = (
@@ -81,7 +81,16 @@ def from_seed(seed: int) -> onnx.ModelProto:
     return grown(Rolled(source), source.randrange(2**16), source.randint(1, 9))
 
 
-def grown(dice: Dice, weights: int, steps: int) -> onnx.ModelProto:
+def with_products(seed: int) -> onnx.ModelProto:
+    """The model of a number, of the same operators and of products in every spelling."""
+    source = random.Random(seed)
+    spelt = (*OPERATORS, *[products.spelt] * (len(OPERATORS) // 2))
+    return grown(Rolled(source), source.randrange(2**16), source.randint(1, 9), spelt)
+
+
+def grown(
+    dice: Dice, weights: int, steps: int, operators: Sequence[Callable[[Growth, str], str]] = OPERATORS
+) -> onnx.ModelProto:
     """A model of up to ``steps`` operators; each is put on one of the latest tensors."""
     growth = Growth(dice=dice, generator=np.random.default_rng(weights))
     for _ in range(1 + int(dice.integer(0, 3) == 0)):
@@ -91,7 +100,7 @@ def grown(dice: Dice, weights: int, steps: int) -> onnx.ModelProto:
     for _ in range(steps):
         mark, tensor = growth.mark(), dice.choice(list(growth.shapes)[-3:])
         try:
-            dice.choice(OPERATORS if growth.shapes[tensor] else ON_NUMBERS)(growth, tensor)
+            dice.choice(operators if growth.shapes[tensor] else ON_NUMBERS)(growth, tensor)
         except DeadEndError:
             growth.back(mark)
     made = [name for name in growth.shapes if name not in growth.inputs]

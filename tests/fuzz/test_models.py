@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from npubake.graph.group_kinds import UNARY_TABLES
 from tests.fuzz import operators
 from tests.fuzz.contracts import LANES, hold
-from tests.fuzz.models import from_seed, models
+from tests.fuzz.models import from_seed, models, with_products
 
 
 @settings(max_examples=12, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
@@ -30,3 +30,18 @@ def test_the_graphs_reach_every_function_and_most_operators() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_model_of_a_long_run_holds(seed: int) -> None:
     hold(from_seed(seed), LANES[seed % len(LANES)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_products_in_every_spelling_hold(seed: int) -> None:
+    hold(with_products(seed), LANES[seed % len(LANES)])
+
+
+def test_the_graphs_reach_every_spelling() -> None:
+    graphs = [with_products(seed).graph for seed in range(100)]
+    assert sum(node.op_type == "Einsum" for graph in graphs for node in graph.node) > 20
+    made = [{name for node in graph.node for name in node.output} for graph in graphs]
+    computed = [
+        node for graph, names in zip(graphs, made, strict=True) for node in graph.node if {*node.input[1:]} & names
+    ]
+    assert sum(node.op_type == "Conv" for node in computed) > 5

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from tests.graph.product_cases import PRODUCTS, SHOWN_EINSUMS, SHOWN_FACTORS
 from tests.graph.writing import build, floats, integers, normal, scalar
 
 IMAGE = "float[1,3,8,8] x => float[1,4,8,8] y"
@@ -206,12 +207,20 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "gemm, computed bias": lambda: build(
         "float[2,5] x, float[1,7] c => float[2,7] y", "y = Gemm<beta=-0.5>(x, w, c)", w=normal(5, 7)
     ),
-    "gemm of two inputs": lambda: build(
-        "float[2,5] x, float[5,7] w => float[2,7] y", "y = Gemm<alpha=0.5>(x, w)"
-    ),
+    **PRODUCTS,
     "empty parts": lambda: build(
         "float[2,5] x => float[2,5] y",
         "a, e = Split<axis=1>(x, sizes) r = Relu(e) c = Concat<axis=1>(r, a) y = Sigmoid(c)", sizes=integers(5, 0),
+    ),
+    "results that nobody reads": lambda: build(
+        "float[1,2,4,6] x => float[1,2,2,6] y",
+        "m, i = MaxPool<kernel_shape=[3,1]>(x) y, mean, inverse = LayerNormalization(m, gamma)",
+        gamma=normal(6) + 1,
+    ),
+    "sums of nothing": lambda: build(
+        "float[2,5] x => float[2,5] y",
+        "n = Slice(x, zero, zero, one) p = MatMul(n, w) q = ReduceSum(n, one) s = Add(p, q) y = Add(s, x)",
+        zero=integers(0), one=integers(1), w=normal(0, 5),
     ),
     "an output without elements": lambda: build(
         "float[2,5] x => float[2,0] e, float[2,5] y", "e = Slice(x, five, five, one) y = Relu(x)",
@@ -290,8 +299,14 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
         "gemm, rows of bias",
         "gemm, a column of bias",
         "gemm, computed bias",
+        "gemm of two inputs",
+        "gemm of a constant and an input",
     ),
-    "drop_empty_parts": ("empty parts",),
+    "unfold_computed_convolutions": ("conv of two inputs", "conv of a computed bias"),
+    "replace_einsums": SHOWN_EINSUMS,
+    "place_constant_factors": SHOWN_FACTORS,
+    "drop_unread_outputs": ("results that nobody reads",),
+    "drop_empty_parts": ("empty parts", "sums of nothing"),
     "count_padding": ("averages that leave padding out", "averages, rounded up", "maxima, rounded up"),
     "fold_batch_normalization": (
         "conv and batch norm",
@@ -317,7 +332,9 @@ CHANGED_BY: dict[str, tuple[str, ...]] = {
 DECLINED_BY: dict[str, tuple[str, ...]] = {
     "eliminate_identities": ("identity from input to output",),
     "fold_pad": ("pad into max, negative values", "pad by another value"),
-    "normalise_gemm": ("gemm of two inputs",),
+    "normalise_gemm": ("gemm of doubles",),
+    "unfold_computed_convolutions": ("conv of a large window",),
+    "replace_einsums": ("einsum, a diagonal", "einsum of integers"),
     "drop_empty_parts": ("an output without elements",),
     "count_padding": ("averages of padding, rounded up",),
     "fold_batch_normalization": ("batch norm of an output",),

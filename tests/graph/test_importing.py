@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npubake.errors import Fault, RecipeError
 from npubake.graph.describing import tensor_facts
-from npubake.graph.editing import static_shape
 from npubake.graph.execution import random_feeds, run_model
 from npubake.graph.importing import import_model
+from npubake.graph.inference import static_shape
 from npubake.graph.opset import IR_VERSION, OPSET
 from npubake.graph.optimizing import optimize_model
 from npubake.graph.outlining import FLOAT_DOMAIN

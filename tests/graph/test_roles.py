@@ -46,6 +46,7 @@ def test_a_transformer_block_with_its_residual_stream() -> None:
         "key": {"k"},
         "value": {"v"},
         "attention_output": {"proj"},
+        "norm_adjacent": {"q", "k", "v", "proj", "up"},
         "ffn": {"up", "down"},
         "last_layer": {"y"},
         "head": {"y"},

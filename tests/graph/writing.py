@@ -10,8 +10,8 @@ import onnx.parser
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from npubake.graph.editing import infer_shapes
 from npubake.graph.execution import random_feeds, run_model
+from npubake.graph.inference import infer_shapes
 from npubake.graph.provenance import computed_tensors
 from npubake.graph.summary import Provenance
 

@@ -39,8 +39,10 @@ class Baked:
 
     @property
     def warnings(self) -> list[str]:
-        """What ``check`` tells a person."""
-        return list(json.loads(self.files["check.report"].read_text())["warnings"])
+        """What ``check`` and ``quantize`` tell a person."""
+        reports = (self.files[name] for name in ("check.report", "quantize.record") if name in self.files)
+        told = [json.loads(path.read_text()) for path in reports]
+        return [sentence for report in told for sentence in report["warnings"]]
 
     @property
     def float_nodes(self) -> set[str]:

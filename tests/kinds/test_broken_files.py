@@ -187,6 +187,49 @@ def test_weights_in_another_file_that_is_not_there_or_too_short_are_told_by_both
     assert all("m.data" in fault.what for fault in caught.value.faults)
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "word"),
+    [
+        ("offset", "-8", "offset '-8'"),
+        ("offset", "first", "offset 'first'"),
+        ("offset", "1e3", "offset '1e3'"),
+        ("offset", "99999999999999999999999", "ends after"),
+        ("offset", "4096", "ends after"),
+        ("length", "-1", "length '-1'"),
+        ("length", "12", "12 bytes"),
+        ("length", "½", "length '½'"),
+        ("location", "", "''"),
+        ("location", "other.bin", "'other.bin'"),
+        ("location", "../m.data", "'../m.data'"),
+    ],
+)
+def test_a_damaged_place_of_values_is_told_by_tensor_and_file(key: str, text: str, word: str, tmp_path: Path) -> None:
+    """Of every tensor at once: two are damaged here."""
+    _, (path,) = _apart(tmp_path, "m.data")
+    broken = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for tensor in broken.graph.initializer[:2]:
+        kept = {entry.key: entry.value for entry in tensor.external_data} | {key: text}
+        del tensor.external_data[:]
+        for name, content in kept.items():
+            tensor.external_data.add(key=name, value=content)
+    with pytest.raises(RecipeError) as caught:
+        import_model(broken.SerializeToString(), {}, "m.onnx", {"m.data": path})
+    assert [fault.where for fault in caught.value.faults] == ["m.onnx", "m.onnx"]
+    for fault, name in zip(caught.value.faults, ("'w'", "'b'"), strict=True):
+        assert name in fault.what
+        assert word in fault.what
+        assert fault.path == "$.model.path"
+        assert fault.hint
+
+
+def test_a_name_of_a_file_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    _, (path,) = _apart(tmp_path, "m.data")
+    data = (tmp_path / "m.onnx").read_bytes().replace(b"m.data", b"m.\xff\xfe\xfda")
+    with pytest.raises(RecipeError) as caught:
+        import_model(data, {}, "m.onnx", external_files(data, [path]))
+    assert "UTF-8" in caught.value.faults[0].what
+
+
 def test_values_outside_are_the_same_model(tmp_path: Path) -> None:
     _, (path,) = _apart(tmp_path, "m.data")
     data = (tmp_path / "m.onnx").read_bytes()
@@ -207,3 +250,15 @@ def test_a_model_that_reads_nothing_gives_what_it_always_gave(tmp_path: Path) ->
     constants = {"k": weights(1, 3, 8, 8), "w": weights(4, 3, 3, 3), "b": weights(4)}
     source = model([conv("k", "y")], constants, [], [value("y", (1, 4, 8, 8))])
     assert_faithful(bake(source, pictures(), tmp_path), source, pictures(2), 30)
+
+
+@pytest.mark.parametrize("kind", [0, 43])
+@pytest.mark.parametrize("opset", [13, 21])
+def test_a_type_that_there_is_not_is_told(kind: int, opset: int) -> None:
+    source = two_convolutions(opset)
+    source.graph.input[0].type.tensor_type.elem_type = kind
+    source.graph.node[1].CopyFrom(node("Cast", "t", "u", to=kind))
+    with pytest.raises(RecipeError) as caught:
+        import_model(source.SerializeToString(), {})
+    assert [fault.where for fault in caught.value.faults] == ["x", "Cast_u"]
+    assert all(str(kind) in fault.what for fault in caught.value.faults)

@@ -12,7 +12,7 @@ from npubake.document.reader import Document, read_text
 from npubake.plan import parameters
 from npubake.plan.subject import Subject
 from npubake.recipe import convert
-from tests.plan.test_plan import subjects
+from tests.plan.test_plan import RECIPE, subjects
 
 
 def subject(folder: Path, quant_config: str, overrides: str = "[]") -> Subject:
@@ -98,3 +98,67 @@ def test_every_selector_reaches_the_stages(tmp_path: Path) -> None:
         },
         "set": {"weights": "int4", "fuse": False},
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("{}", None),
+        ("{lane: fp16, tuning: {level: none, judge: true}, hessian: false, bias_correction: none, mod: false}", None),
+        ("{weights: {granularity: per_channel, group_size: 32}, calibration: {method: auto, asymmetric: true}}", None),
+        ("{calibration: {method: percentile, percentile: 0.99}}", ["calibration.method"]),
+        ("{calibration: {asymmetric: false, granularity: per_channel}}", ["calibration.asymmetric"]),
+        ("{weights: {bits: 8, granularity: per_group, group_size: 16, symmetric: false}}",
+         ["weights.bits", "weights.granularity", "weights.symmetric"]),
+        ("{hessian: true, search_weight_scale: {candidates: 4}, bias_correction: empirical}",
+         ["search_weight_scale", "hessian", "bias_correction"]),
+        ("{mod: {learn: [rounding, zero_point]}}", ["mod", "mod.learn.rounding", "mod.learn.zero_point"]),
+        ("{tuning: {level: best, max_int16: 3, held_out: 0.5, judge: false}}",
+         ["tuning.level", "tuning.max_int16", "tuning.judge", "tuning.held_out"]),
+        ("{tuning: {max_int16: 0}}", None),
+        ("{equivalent_transformation: {}}", ["equivalent_transformation"]),
+        ("{equivalent_transformation: false}", None),
+        ("{load: {scales: a.json}}", ["load.scales"]),
+    ],
+)  # fmt: skip
+def test_check_reads_where_something_is_asked_of_the_whole_model(
+    tmp_path: Path, text: str, places: list[str] | None
+) -> None:
+    assert parameters.of_check(subject(tmp_path, text)).get("asked") == places
+
+
+def test_smoothing_is_asked_for_where_it_is_written(tmp_path: Path) -> None:
+    """Whatever its value: what a transformation brings along by itself is no demand."""
+    block = "{equivalent_transformation: {smoothing: %s}}"
+    place = "$.quant_config.equivalent_transformation.smoothing"
+    for value, places in (("0.5", ["smoothing"]), ("true", ["smoothing"]), ("false", [])):
+        made = subject(tmp_path, block % value)
+        recipe = replace(made.target.recipe, positions={place: "r.yaml:1:1"})
+        written = replace(made, target=replace(made.target, recipe=recipe))
+        found = parameters.of_check(written)["asked"]
+        assert found == ["equivalent_transformation", *(f"equivalent_transformation.{name}" for name in places)]
+
+
+def test_another_value_at_the_same_place_checks_nothing_anew(tmp_path: Path) -> None:
+    first, second = (
+        subject(tmp_path, f"{{calibration: {{method: {method}}}, hessian: {{damping: {damping}}}}}")
+        for method, damping in (("mse", 0.01), ("entropy", 0.02))
+    )
+    assert parameters.of_check(first) == parameters.of_check(second)
+
+
+@pytest.mark.parametrize(
+    ("lines", "tuned"),
+    [
+        ("quant_config: {lane: fp16}", False),
+        ("quant_config: {lane: fp16, bits: {op_types: {Conv: int8}}}", True),
+        ("quant_config: {lane: fp16, bits: {op_types: {Conv: float32}}}", False),
+        ("quant_config: {lane: fp16}\nlayer_overrides: [{match: {names: [a]}, set: {activation: int16}}]", True),
+        ("quant_config: {lane: fp16}\nlayer_overrides: [{match: {names: [a]}, set: {activation: float32}}]", False),
+        ("quant_config: {lane: fp16_a8w8}", True),
+        ("quant_config: {lane: a8w8, tuning: {level: none}}", False),
+    ],
+)
+def test_whatever_is_computed_in_integers_is_tuned(tmp_path: Path, lines: str, tuned: bool) -> None:
+    (made,) = subjects(tmp_path, RECIPE + lines + "\n", platforms="[generic]")
+    assert parameters.tunes(made) == tuned

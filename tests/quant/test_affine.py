@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from npubake.quant.affine import dequantize, fake_quantize, quantize, tensor_parameters
+from npubake.quant.affine import tensor_parameters
 from npubake.quant.parameters import IntegerType, TensorParameters
 from npubake.quant.ranges import Range
+from tests.quant.quantize_linear import dequantize, fake_quantize, quantize
 
 ENDS = st.floats(min_value=2.0**-30, max_value=2.0**30, width=32)
 CASES = [

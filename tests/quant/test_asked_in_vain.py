@@ -8,18 +8,34 @@ import pytest
 
 from npubake.errors import RecipeError
 from npubake.graph.resolve import resolve_overrides
-from npubake.quant.asked_in_vain import OF_RANGES, OF_WEIGHTS, granularity_faults, learnt_layer_faults, setting_faults
+from npubake.quant.asked_in_vain import (
+    KNOWN_RANGES,
+    OF_RANGES,
+    OF_WEIGHTS,
+    format_faults,
+    granularity_faults,
+    learnt_layer_faults,
+    setting_faults,
+    shadowed,
+    unheard,
+)
 from npubake.quant.lanes import LANES
 from npubake.quant.precisions import Asked, decide_precisions
 from npubake.quant.request import Settings, parse_request
+from npubake.quant.tensor_ranges import FIXED_RANGES
+from npubake.quant.weight_choice import weight_formats
 from tests.graph.summaries import summary
 from tests.quant.test_precisions import fused
+from tests.quant.test_weight_choice import SUMMARY
 
 
 def paths(lane: str, name: str, **change: Any) -> list[str]:
     overrides = [{"match": {"names": [name]}, "set": change}]
     resolved = resolve_overrides(summary(), overrides)
-    asked = [Asked(path=entry.path, groups=entry.groups, precision=change.get("activation")) for entry in resolved]
+    asked = [
+        Asked(path=entry.path, groups=entry.groups, precision=change.get("activation"), output=change.get("output"))
+        for entry in resolved
+    ]
     made = decide_precisions(summary(), LANES[lane], asked, frozenset())
     return [fault.path for fault in setting_faults(summary(), overrides, resolved, made)]
 
@@ -32,7 +48,17 @@ def paths(lane: str, name: str, **change: Any) -> list[str]:
         ("a8w8", "/head/Softmax", {"hessian": False, "bias_correction": "none", "mod": False}, []),
         ("a8w8", "/head/*", {"weights": "int16"}, []),  # the head's Conv has weights, the others are no fault
         ("fp16", "/stem/Conv", {"weights": "int4", "percentile": 0.9}, ["weights", "percentile"]),
-        ("fp16", "/stem/Conv", {"activation": "int8", "weights": "int4", "percentile": 0.9}, []),
+        ("fp16", "/stem/Conv", {"activation": "int8", "weights": "int4", "percentile": 0.9}, ["percentile"]),  # int32
+        ("fp16", "/*/Conv", {"activation": "int8", "weights": "int4", "percentile": 0.9}, []),
+        ("a8w8", "/stem/Conv", {"output": "int16"}, []),
+        ("a8w8", "/stem/Conv", {"output": "int8"}, []),
+        ("a16w8", "/stem/Conv", {"output": "int8"}, ["output"]),  # the head's Conv reads 16 bits
+        ("fp16", "/stem/Conv", {"output": "int8"}, ["output"]),
+        ("a8w8", "/head/Conv", {"output": "int16"}, ["output"]),  # a sum of 32 bits, for the LSTM to read in float
+        ("a8w8", "/head/Conv", {"asymmetric": False}, ["asymmetric"]),
+        ("a8w8", "/head/Transpose", {"method": "mse"}, []),
+        ("a16w8", "/head/Transpose", {"activation": "int8"}, ["activation"]),  # the Softmax behind it reads 16 bits
+        ("a8w8", "/head/Transpose", {"activation": "int8"}, []),
         ("a8w8", "/stem/Conv", {"activation": "float32", "mod": True}, ["mod"]),
     ],
 )
@@ -79,3 +105,73 @@ def test_learnt_layers_that_are_not_there_are_named_one_by_one() -> None:
         "$.quant_config.mod.layers[2]",
     ]
     assert learnt_layer_faults(summary(), {"mod": False}) == learnt_layer_faults(summary(), {}) == []
+
+
+def test_learnt_layers_have_weights_in_integers() -> None:
+    params = {"mod": {"layers": ["/head/Softmax", "/head/*", "/stem/Conv"]}}
+    for lane, refused in (("a8w8", [0]), ("fp16", [0, 1, 2])):
+        made = decide_precisions(summary(), LANES[lane], [], frozenset())
+        found = [fault.path for fault in learnt_layer_faults(summary(), params, made)]
+        assert found == [f"$.quant_config.mod.layers[{index}]" for index in refused]
+
+
+# Of SUMMARY: node_a sums over 8 input channels, node_d (depthwise) over 1, node_u (transposed) over 8, node_y over 64.
+@pytest.mark.parametrize(
+    ("params", "places", "overrides", "refused"),
+    [
+        ({"granularity": "per_group", "group_size": 32}, ["weights.granularity"], [], []),
+        ({"granularity": "per_group", "group_size": 64}, ["weights.granularity"], [],
+         ["quant_config.weights.granularity"]),
+        ({"granularity": "per_group", "group_size": 64}, [], [], []),
+        ({}, [], [("node_a", {"granularity": "per_group", "group_size": 8})], ["layer_overrides[0].set.group_size"]),
+        ({}, [], [("node_a", {"granularity": "per_group", "group_size": 4})], []),
+        ({}, [], [("node_a", {"granularity": "per_group"})], ["layer_overrides[0].set.granularity"]),
+        ({}, [], [("node_?", {"granularity": "per_group"})], []),  # node_y is wide enough
+        ({}, [], [("node_a", {"granularity": "per_tensor"})], []),
+        ({"bits": 4}, ["weights.bits"], [], []),
+        ({"bits": 4}, ["weights.bits"], [("node_[ay]", {"weights": "int8"})], ["quant_config.weights.bits"]),
+    ],
+)  # fmt: skip
+def test_formats_of_weights_that_no_layer_takes(
+    params: dict[str, Any], places: list[str], overrides: list[tuple[str, dict[str, Any]]], refused: list[str]
+) -> None:
+    entries = [{"match": {"names": [name]}, "set": change} for name, change in overrides]
+    resolved = resolve_overrides(SUMMARY, entries)
+    request = parse_request({"lane": "a8w8", "weights": params, "layer_overrides": entries})
+    formats = weight_formats(SUMMARY, request, [entry.groups for entry in resolved]).by_group
+    found = list(format_faults(SUMMARY, places, formats, entries, resolved))
+    assert [fault.path for fault in found] == [f"$.{path}" for path in refused]
+
+
+def test_what_later_overrides_take_back_everywhere_is_told() -> None:
+    def told(*changes: tuple[str, dict[str, Any]]) -> list[str]:
+        entries = [{"match": {"names": [name]}, "set": change} for name, change in changes]
+        return [text.partition(":")[0] for text in shadowed(entries, resolve_overrides(summary(), entries))]
+
+    int16, int8 = {"activation": "int16"}, {"activation": "int8"}
+    assert told(("/stem/*", int16), ("/*", int8)) == ["layer_overrides[0].set.activation"]
+    assert told(("/*", int16), ("/stem/*", int8)) == []
+    assert told(("/stem/*", int16), ("/*", {"method": "mse"})) == []
+    assert told(("/*", int16), ("/stem/*", int8), ("/head/*", int8)) == ["layer_overrides[0].set.activation"]
+    assert told(("/stem/*", {**int16, "method": "mse"}), ("/*", {"method": "minmax"})) == [
+        "layer_overrides[0].set.method"
+    ]
+
+
+def test_methods_of_sixteen_bits_are_told() -> None:
+    def told(lane: str, name: str, **change: Any) -> list[str]:
+        entries = [{"match": {"names": [name]}, "set": change}]
+        resolved = resolve_overrides(summary(), entries)
+        asked = [Asked.of(entry.path, entry.groups, change) for entry in resolved]
+        made = decide_precisions(summary(), LANES[lane], asked, frozenset())
+        return [text.partition(":")[0] for text in unheard(summary(), entries, resolved, made)]
+
+    place = "layer_overrides[0].set.method"
+    assert (
+        told("a16w8", "/stem/Conv", method="mse") == told("a8w8", "/stem/Conv", method="mse", output="int16") == [place]
+    )
+    assert told("a8w8", "/stem/Conv", method="mse") == told("fp16", "/stem/Conv", method="mse") == []
+    assert told("a16w8", "/stem/Conv", asymmetric=False) == []
+    assert told("a8w8", "/head/Softmax", method="mse") == [place]
+    assert told("a8w8", "/head/S*", method="mse") == []  # the Slice's boxes have a range of their own
+    assert {"softmax", *KNOWN_RANGES} == set(FIXED_RANGES)

@@ -10,11 +10,12 @@ from npubake.graph.summarising import summarise
 from npubake.graph.summary import GraphSummary
 from npubake.quant.assign import Assignment, Subject, assign
 from npubake.quant.lanes import LANES
+from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import Precision
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
 from npubake.quant.record import warnings
 from npubake.quant.request import parse_request
-from tests.fixedpoint.builds import Case, all_runs, float_model, model_facts, node, session, statistics
+from tests.fixedpoint.builds import Case, all_runs, float_model, node, session, statistics
 from tests.quant.graphs import chain, sqnr
 
 SOFT = ("soft", "softmax", ["x"], ["a"], "Softmax")

@@ -28,9 +28,11 @@ def statistics(values: NDArray[np.float32]) -> TensorStatistics:
     return tally.result()
 
 
-def found(graph: GraphSummary, values: Values, lane: str = "a8w8", overrides: Any = ()) -> list[Finding]:
+def found(
+    graph: GraphSummary, values: Values, lane: str = "a8w8", overrides: Any = (), method: str = "minmax"
+) -> list[Finding]:
     counted = {name: statistics(value) for name, value in values.items()}
-    request = parse_request({"lane": lane, "calibration": {"method": "minmax"}, "layer_overrides": list(overrides)})
+    request = parse_request({"lane": lane, "calibration": {"method": method}, "layer_overrides": list(overrides)})
     return list(
         findings(
             Examined(
@@ -75,6 +77,7 @@ CASES: Mapping[str, tuple[str, Values, str]] = {
     "mixed_concat": ("j", {"a": normal(300.0)}, "a8w8"),
     "outlier_channels": ("y", {"y": normal() * np.array([1, 1, 1, 40], np.float32)}, "a8w8"),
     "outlier_values": ("y", {"y": sparse_outlier()}, "a8w8"),
+    "masked_values": ("y", {"y": np.where(np.arange(500)[:, None] % 3, normal(), -1e4).astype(np.float32)}, "a16w8"),
 }
 
 
@@ -106,8 +109,52 @@ def test_a_fixed_range_that_is_hardly_used() -> None:
     assert found(graph, {**values, "s": np.abs(normal(0.2))}) == []
 
 
+@pytest.mark.parametrize("lowest", [-1e4, float(np.finfo(np.float32).min)])
+def test_masks_that_calibrate_sees_to_are_a_note(lowest: float) -> None:
+    """Added to scores that a Softmax alone reads; the mask comes in as an input of the model."""
+    graph = chain(
+        ("qk", "conv", ["x"], ["raw"], "Conv"),
+        ("sum", "add", ["raw", "mask"], ["scores"], "Add"),
+        ("soft", "softmax", ["scores"], ["s"], "Softmax"),
+        ("end", "conv", ["s"], ["y"], "Conv"),
+        outputs=["y"],
+    )
+    mask = np.where(np.arange(4) < 2, 0.0, lowest).astype(np.float32) * np.ones((500, 1), np.float32)
+    raw = normal()
+    values = {"x": normal(), "raw": raw, "mask": mask, "scores": raw + mask, "s": np.abs(normal(0.2)), "y": normal()}
+    noted = found(graph, values, "a16w8")
+    assert [(entry.rule, entry.tensor, entry.severity) for entry in noted] == [
+        ("masked_values", "mask", "note"),
+        ("masked_values", "scores", "note"),
+    ]
+    assert found(graph, {**values, "mask": np.zeros((500, 4), np.float32) + 1, "scores": raw}, "a16w8") == []
+
+
+def rounded_db(values: NDArray[np.float32], low: float, high: float) -> float:
+    """SQNR of ``values`` in 256 levels from ``low`` to ``high``, by rounding them."""
+    step = (high - low) / 255
+    error = values - np.clip(np.rint(values / step), np.rint(low / step), np.rint(low / step) + 255) * step
+    return float(10 * np.log10(np.square(values, dtype=np.float64).sum() / np.square(error, dtype=np.float64).sum()))
+
+
+@pytest.mark.parametrize("method", ["percentile", "entropy"])
+def test_a_method_that_costs_more_than_it_saves(method: str) -> None:
+    """Cubes of a half normal: the largest few hold much of the signal."""
+    values = (np.maximum(GENERATOR.normal(size=(50_000, 4)), 0) ** 3).astype(np.float32)
+    (first,) = found(GRAPH, {**PLAIN, "y": values}, method=method)
+    assert (first.rule, first.tensor) == ("costly_method", "y")
+    words = first.what.replace(":", "").split()
+    low, high = float(words[2]), float(words[4])
+    kept, least = (float(words[place - 1]) for place, word in enumerate(words) if word.startswith("dB"))
+    assert kept == pytest.approx(rounded_db(values, low, high), abs=0.5)
+    assert least > kept + 3
+    lines = yaml.safe_load(first.recipe)["layer_overrides"]
+    assert found(GRAPH, {**PLAIN, "y": values}, method=method, overrides=lines) == []
+    assert found(GRAPH, {**PLAIN, "y": values}, method="mse") == []
+
+
 def test_every_rule_has_a_case_here() -> None:
-    assert {*CASES, "unused_range"} == set(RULES)
+    assert {*CASES, "unused_range", "costly_method"} == set(RULES)
 
 
 def test_a_lane_of_16_bits_has_no_finding_about_8() -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from npubake.errors import RecipeError
+from npubake.graph.resolve import resolve_overrides
+from npubake.quant.assign import Subject, assign
+from npubake.quant.operands import ModelFacts
+from npubake.quant.request import parse_request
 from npubake.quant.resolved import Setting, resolved_layers
 from tests.graph.summaries import summary
+from tests.quant.graphs import observed
+from tests.quant.test_weight_choice import MODEL, SUMMARY, VALUES
 
 
 def settings(params: dict[str, Any]) -> dict[str, dict[str, Setting]]:
@@ -48,7 +55,8 @@ def test_the_later_of_policy_and_overrides_decides_and_is_named() -> None:
     assert found["/stem/Conv"]["activation"] == Setting(value="int8", why="layer_overrides[0]")
     assert found["/head/Conv"]["activation"] == Setting(value="int16", why="layer_overrides[1]")
     assert found["/head/Conv"]["granularity"] == Setting(value="per_tensor", why="layer_overrides[0]")
-    assert found["/stem/Conv"]["percentile"] == Setting(value=0.999, why="quant_config.calibration")
+    narrow = settings({"calibration": params["calibration"]})["/stem/Conv"]  # (beside int16 no method is heard)
+    assert narrow["percentile"] == Setting(value=0.999, why="quant_config.calibration")
     del params["layer_overrides"]
     found = settings(params)
     assert found["/stem/Conv"]["activation"] == Setting(value="float32", why="quant_config.bits.roles.first_layer")
@@ -71,9 +79,45 @@ def test_the_whole_configuration_of_weights_is_named() -> None:
 def test_what_keeps_8_bits_in_a_lane_of_4_is_said() -> None:
     grouped = {"granularity": "per_group", "group_size": 16}
     found = settings({"lane": "w4a16", "weights": grouped, "layer_overrides": [override("/head/Conv", weights="int4")]})
-    assert found["/stem/Conv"]["weights"] == Setting(value="int4 (int8 if depthwise)", why="lane w4a16")
+    assert found["/stem/Conv"]["weights"] == Setting(value="int4", why="lane w4a16")
     assert found["/head/Conv"]["weights"] == Setting(value="int4", why="layer_overrides[0]")
     assert found["/head/Conv"]["group_size"] == Setting(value=16, why="quant_config.weights")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"lane": "w4a16"},
+        {"lane": "w4a16", "weights": {"granularity": "per_group", "group_size": 8}},
+        {"lane": "a8w8", "weights": {"bits": 4, "granularity": "per_group", "group_size": 4, "symmetric": False}},
+        {"lane": "a16w16", "layer_overrides": [override("node_d", weights="int4", granularity="per_tensor")]},
+    ],
+)
+def test_what_is_shown_of_weights_and_outputs_is_what_calibrate_makes(params: dict[str, Any]) -> None:
+    feeds = {"x": np.random.default_rng(2).normal(size=(1, 8, 6, 6)).astype(np.float32)}
+    facts = ModelFacts(
+        initializers=VALUES,
+        attributes={node.name: {"group": 8} if node.name == "node_d" else {} for node in SUMMARY.nodes},
+    )
+    subject = Subject(summary=SUMMARY, graph_digest="", facts=facts, statistics=observed(MODEL, SUMMARY, [feeds]))
+    request = parse_request(params)
+    matched = [entry.groups for entry in resolve_overrides(SUMMARY, request.overrides)]
+    made = assign(subject, request, matched).parameters
+    outputs = {group.name: group.outputs[0] for group in SUMMARY.groups}
+    for layer in resolved_layers(SUMMARY, params):
+        if layer.group in made.weights:
+            entry, shown = made.weights[layer.group], layer.settings
+            assert shown["weights"].value == entry.dtype
+            assert (shown["granularity"].value == "per_group") == bool(entry.multipliers)
+            assert (shown["granularity"].value == "per_tensor") == (len(set(entry.scales)) == 1)
+            if not made.groups[layer.group].accumulator_output:
+                assert shown["output"].value == made.tensors[outputs[layer.group]].dtype
+
+
+def test_sixteen_bits_leave_no_range_to_a_method() -> None:
+    found = settings({"lane": "a16w8", "calibration": {"method": "percentile"}})
+    assert found["/stem/Conv"]["method"].value == "all that was seen"
+    assert "percentile" not in found["/stem/Conv"]
 
 
 def test_steps_are_asked_for_forbidden_or_left_to_the_level() -> None:

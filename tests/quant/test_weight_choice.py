@@ -11,7 +11,7 @@ from npubake.quant.assign import Subject, assign
 from npubake.quant.operands import ModelFacts
 from npubake.quant.record import warnings
 from npubake.quant.request import parse_request
-from npubake.quant.weight_choice import WeightFormats, weight_formats
+from npubake.quant.weight_choice import WeightFormats, input_channels, weight_formats
 from npubake.quant.weight_formats import WeightFormat
 from tests.quant.graphs import observed, parsed
 
@@ -32,7 +32,7 @@ FACTS = ModelFacts(
 def formats(params: Mapping[str, Any], *settings: tuple[Sequence[str], Mapping[str, Any]]) -> WeightFormats:
     overrides = [{"match": {"names": list(names)}, "set": change} for names, change in settings]
     request = parse_request({"layer_overrides": overrides, **params})
-    return weight_formats(SUMMARY, FACTS, request, [tuple(names) for names, _ in settings])
+    return weight_formats(SUMMARY, request, [tuple(names) for names, _ in settings])
 
 
 def types(found: WeightFormats) -> dict[str, str]:
@@ -51,6 +51,11 @@ def test_lanes_give_their_type_and_4_bits_spare_depthwise_and_transposed() -> No
     ]
     assert types(formats({"lane": "a8w8", "weights": {"bits": 4}})) == types(found)
     assert types(formats({"lane": "w4a16", "weights": {"bits": 16}})) == dict.fromkeys("aduy", "int16")
+
+
+def test_groups_of_weights_divide_the_channels_that_are_summed_over() -> None:
+    weighted = [group for group in SUMMARY.groups if group.kind in ("conv", "conv_transpose", "linear")]
+    assert [input_channels(SUMMARY, group) for group in weighted] == [8, 1, 8, 64]
 
 
 def test_an_override_is_obeyed_and_the_later_one_wins() -> None:

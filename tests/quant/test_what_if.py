@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from npubake.calibration.counting import Tables, Tally
 from npubake.calibration.statistics import TensorStatistics
-from npubake.quant.affine import fake_quantize, tensor_parameters
+from npubake.quant.affine import tensor_parameters
 from npubake.quant.ranges import Range, snapped, widened
 from npubake.quant.thresholds import MEASURED_METHODS
 from npubake.quant.what_if import EIGHT_BITS, forecasts
 from tests.quant.graphs import chain
+from tests.quant.quantize_linear import fake_quantize
 
 
 def statistics(values: NDArray[np.float32]) -> TensorStatistics:

@@ -97,6 +97,7 @@ def test_all_faults_of_a_bad_recipe_come_at_once_in_reading_order(tmp_path: Path
             "percentile",
         ),
         ("platform_options: {j6q: {core_num: 1}}", "$.platform_options.j6q", "not built"),
+        ("toolchain_options: {reference: {level: 3}}", "$.toolchain_options.reference", "takes no options"),
     ],
 )
 def test_rules_between_keys(tmp_path: Path, more: str, path: str, words: str) -> None:
@@ -126,6 +127,27 @@ def test_rules_of_a_preprocessing_block(tmp_path: Path, block: str, path: str) -
     text = SMALL.replace("preset: classification", f"preprocess: {block}")
     ((_, at, _),) = faults_of(write(tmp_path, "r.yaml", text))
     assert at == path
+
+
+@pytest.mark.parametrize(
+    ("preset", "refused"),
+    [
+        ("preset: classification", True),
+        ("preset: classification_torchvision", True),
+        ("preset: yolo_640", False),
+        ("preset: {name: yolo_640, resize: {kind: resize_exact, size: [640, 640]}}", True),
+        ("preset: {name: classification_torchvision, resize: {kind: letterbox, size: [256, 256]}}", False),
+        ("preprocess: {channels: rgb, resize: {kind: letterbox, size: [256, 256]}}", False),
+        ("preprocess: {channels: rgb}", True),
+    ],
+)
+def test_bars_are_allowed_where_bars_are_put(tmp_path: Path, preset: str, refused: bool) -> None:
+    text = SMALL.replace("preset: classification", preset).replace("../data}", "../data, letterboxed: allowed}")
+    path = write(tmp_path, "r.yaml", text)
+    if refused:
+        assert [at for _, at, _ in faults_of(path)] == ["$.calibration.letterboxed"]
+    else:
+        assert load_recipe(path).calibration.letterboxed == "allowed"
 
 
 def test_random_data_need_purpose_smoke(tmp_path: Path) -> None:

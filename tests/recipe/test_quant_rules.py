@@ -10,7 +10,8 @@ import pytest
 from npubake.errors import RecipeError
 from npubake.recipe.loader import load_recipe
 from npubake.recipe.quant_config import Mod
-from npubake.recipe.quant_rules import quant_rules
+from npubake.recipe.quant_rules import LEAST_JUDGED, quant_rules
+from npubake.tuning.splitting import LEAST_SAMPLES
 from tests.recipe.writing import SMALL, write
 
 
@@ -34,11 +35,6 @@ def override(**change: Any) -> dict[str, Any]:
             ("quant_config", "weights", "granularity"),
         ),
         (override(granularity="per_group", weights="int16"), ("layer_overrides", 0, "set", "granularity")),
-        (override(bias_correction="empirical"), ("layer_overrides", 0, "set", "bias_correction")),
-        (
-            {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="analytic")},
-            ("layer_overrides", 0, "set", "bias_correction"),
-        ),
         (
             {
                 "quant_config": {"equivalent_transformation": False},
@@ -65,8 +61,62 @@ def override(**change: Any) -> dict[str, Any]:
             ("quant_config", "equivalent_transformation"),
         ),
         ({"quant_config": {"tuning": {"level": "none", "max_int16": 4}}}, ("quant_config", "tuning", "max_int16")),
-        ({"quant_config": {"tuning": {"judge": False, "held_out": 0.2}}}, ("quant_config", "tuning", "held_out")),
+        (
+            {"quant_config": {"tuning": {"judge": False, "held_out": 0.2}, "hessian": True}},
+            ("quant_config", "tuning", "held_out"),
+        ),
         ({"quant_config": {"tuning": {"level": "none", "judge": True}}}, ("quant_config", "tuning", "judge")),
+        (
+            {"quant_config": {"tuning": {"level": "none", "judge": True}, "bias_correction": "none"}},
+            ("quant_config", "tuning", "judge"),
+        ),
+        ({"quant_config": {"tuning": {"judge": False}}}, ("quant_config", "tuning", "judge")),
+        (
+            {"quant_config": {"tuning": {"judge": False, "level": "best"}, "hessian": True}},
+            ("quant_config", "tuning", "level"),
+        ),
+        (
+            {"quant_config": {"tuning": {"judge": False, "max_int16": 3}, "hessian": True}},
+            ("quant_config", "tuning", "max_int16"),
+        ),
+        (
+            {"quant_config": {"tuning": {"level": "best"}}, "calibration": {"samples": 3}},
+            ("quant_config", "tuning", "level"),
+        ),
+        (
+            {"quant_config": {"search_weight_scale": True, "weights": {"symmetric": False}}},
+            ("quant_config", "search_weight_scale"),
+        ),
+        (
+            {"quant_config": {"weights": {"symmetric": False}}, **override(search_weight_scale=True)},
+            ("layer_overrides", 0, "set", "search_weight_scale"),
+        ),
+        (
+            {"quant_config": {"mod": {"learn": ["rounding", "zero_point"]}, "calibration": {"asymmetric": False}}},
+            ("quant_config", "mod", "learn", 1),
+        ),
+        (
+            {"quant_config": {"mod": {"learn": ["weight_scale"]}, "weights": {"symmetric": False}}},
+            ("quant_config", "mod", "learn", 0),
+        ),
+        (
+            {"quant_config": {"mod": {"learn": ["weight_scale"]}, "weights": {"granularity": "per_tensor"}}},
+            ("quant_config", "mod", "learn", 0),
+        ),
+        (
+            {
+                "quant_config": {
+                    "mod": {"learn": ["activation_scale"]},
+                    "tuning": {"level": "none"},
+                    "load": {"scales": "a.json"},
+                }
+            },
+            ("quant_config", "mod", "learn", 0),
+        ),
+        (
+            {"quant_config": {"tuning": {"level": "none"}, "load": {"scales": "a.json"}}, **override(method="mse")},
+            ("layer_overrides", 0, "set", "method"),
+        ),
         (
             {"quant_config": {"save_sample": True, "load": {"samples": "a.npz"}}},
             ("quant_config", "save_sample"),
@@ -113,9 +163,23 @@ def test_what_contradicts_itself_is_refused_at_its_place(data: dict[str, Any], p
         },
         {"quant_config": {"tuning": {"level": "none", "held_out": 0.2}, "hessian": True}},
         {"quant_config": {"tuning": {"level": "best", "max_int16": 0}}},
+        {"quant_config": {"tuning": {"level": "best"}}, "calibration": {"samples": 4}},
+        {"quant_config": {"tuning": {"judge": False}}, **override(hessian=True)},
+        {"quant_config": {"tuning": {"judge": False, "level": "none"}, "mod": True}},
+        {"quant_config": {"weights": {"symmetric": False}, "search_weight_scale": False}},
+        {
+            "quant_config": {"mod": {"learn": ["weight_scale"]}, "weights": {"granularity": "per_tensor"}},
+            **override(granularity="per_channel"),
+        },
+        {
+            "quant_config": {"mod": {"learn": ["zero_point"]}, "calibration": {"asymmetric": False}},
+            **override(asymmetric=True),
+        },
         {"quant_config": {"bias_correction": "none"}, **override(bias_correction="analytic")},
         {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="empirical")},
         override(bias_correction="analytic"),
+        override(bias_correction="empirical"),
+        {"quant_config": {"bias_correction": "empirical"}, **override(bias_correction="analytic")},
         {"quant_config": {"load": {"scales": "a.json"}, "tuning": {"level": "none"}}},
         {
             "quant_config": {
@@ -151,3 +215,7 @@ def test_a_name_of_the_wrong_form_is_told_with_the_form(tmp_path: Path) -> None:
 def test_mod_is_switched_like_any_other_step(tmp_path: Path, written: str, read: Mod | None) -> None:
     recipe = load_recipe(write(tmp_path, "r.yaml", f"{SMALL}quant_config: {{mod: {written}}}\n"))
     assert recipe.quant_config.mod == read
+
+
+def test_fewer_examples_than_tune_judges_on_are_too_few() -> None:
+    assert LEAST_JUDGED == LEAST_SAMPLES

@@ -43,7 +43,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         origin=Origin(recipe="digits", recipe_files={"recipes/digits.yaml": DIGEST}, lock="", model=DIGEST),
         aim=Aim(target="digits_j6e", platform="j6e", soc="J6E", march="nash-e", toolchain="reference",
                 toolchain_version="1", bsp="4.0"),
-        precision=Precision.from_record(road.record("calibrate.record"), "platform"),
+        precision=Precision.from_record(road.record("calibrate.record"), "platform", road.record("quantize.record")),
         calibration=CalibrationData(archive=DIGEST, samples=16, purpose="release", preset={"name": "custom"}),
         tasks=(task, replace(task, stage="verify", role="verify", machine={}, outcome="reused", seconds=0.0)),
         artifacts=(Artifact(path="b", digest=DIGEST, bytes=2), Artifact(path="a", digest=DIGEST, bytes=1)),
@@ -73,6 +73,7 @@ def test_valid_and_complete(build: Build) -> None:
     assert told["tools"] == {"numpy": "2.4.6", "onnxruntime": "1.32.0"}
     assert [entry["path"] for entry in told["artifacts"]] == ["a", "b"]
     assert told["precision"]["counts"]["groups"]["int8"] > 5
+    assert told["precision"]["counts"]["weights"].keys() == {"int8"}
     assert manifest["circumstances"]["seconds"] == 12.346
 
 

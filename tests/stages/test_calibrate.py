@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ from npubake.errors import RecipeError
 from npubake.graph.importing import import_model
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.optimizing import optimize_model
-from npubake.graph.summary import GraphSummary, TensorFact
+from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
-from npubake.stages.calibrate import input_ranges, run
-from tests.graph import summaries
+from npubake.stages.calibrate import run
 from tests.quant.graphs import all_values, counted, session, sqnr
 
 ROOT = Path(__file__).parents[2]
@@ -180,20 +179,3 @@ def test_an_override_that_matches_nothing_is_refused(classifier: Observed, tmp_p
     with pytest.raises(RecipeError) as caught:
         classifier.calibrate(tmp_path / "out", params("a8w8", layer_overrides=[override]))
     assert caught.value.faults[0].path.startswith("$.layer_overrides[0].match")
-
-
-def test_picture_inputs_are_found_by_their_channels(classifier: Observed) -> None:
-    summary = GraphSummary.load(classifier.folder / "graph.json")
-    images = {"range": [0, 1], "channels": 1, "layout": "NCHW"}
-    assert input_ranges({"image_inputs": images}, summary) == {"image": [0, 1]}
-    assert input_ranges({"image_inputs": images | {"channels": 3}}, summary) == {}
-    assert input_ranges({"image_inputs": images, "input_ranges": {"image": [-1, 1]}}, summary) == {"image": [-1, 1]}
-    assert input_ranges({}, summary) == {}
-
-
-def test_a_picture_input_is_found_by_the_layout_that_the_recipe_states() -> None:
-    turned = {**summaries.summary().tensors, "images": TensorFact(shape=(1, 640, 480, 3), dtype="float32")}
-    graph = replace(summaries.summary(), tensors=turned)
-    images = {"range": [0, 1], "channels": 3, "layout": "NCHW"}
-    assert input_ranges({"image_inputs": images}, graph) == {}
-    assert input_ranges({"image_inputs": images | {"layouts": {"images": "NHWC"}}}, graph) == {"images": [0, 1]}

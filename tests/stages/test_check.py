@@ -62,9 +62,10 @@ def test_the_report_names_what_the_overrides_matched(tmp_path: Path) -> None:
     (entry,) = report["overrides"]
     assert entry["set"] == {"activation": "int16"}
     assert "/head/Softmax" in entry["nodes"]
-    assert any("/head/Lstm" in warning for warning in report["warnings"])
+    assert all("/head/Lstm" in warning for warning in report["warnings"])
+    assert report["warnings"][0].startswith("LSTM '/head/Lstm' stays in float32: ")
     assert sum("no multiple of 64" in warning for warning in report["warnings"]) == 0
-    assert len(report["warnings"]) == 1
+    assert len(report["warnings"]) == 2  # of the lane, and of the override that asks it of that layer
 
 
 def test_long_rows_without_padding_are_warned_of(tmp_path: Path) -> None:
@@ -123,7 +124,53 @@ def test_each_refusal_at_its_place(tmp_path: Path, params: dict[str, Any], paths
         assert [fault.path for fault in faults] == paths
         assert all(fault.hint for fault in faults)
     else:
-        assert _report(tmp_path, params)["warnings"] == []
+        warnings = _report(tmp_path, params)["warnings"]
+        assert all(warning.startswith("LSTM '/head/Lstm' stays in float") for warning in warnings)
+
+
+def test_what_is_asked_in_vain_is_refused_all_at_once(tmp_path: Path) -> None:
+    asked = ["calibration.method", "weights.bits", "hessian", "mod", "mod.learn.rounding"]
+    params = {
+        "lane": "fp16",
+        "platform": PLATFORM,
+        "asked": asked,
+        "mod": {"layers": ["/stem/*"]},
+        "layer_overrides": [{"match": {"names": ["/head/*"]}, "set": {"hessian": True}}],
+    }
+    assert {fault.path.removeprefix("$.") for fault in _faults(tmp_path, params)} == {
+        *(f"quant_config.{place}" for place in asked[:4]),
+        "quant_config.mod.layers[0]",
+        "layer_overrides[0].set.hessian",
+    }
+    heeded = {"match": {"op_types": ["Conv"]}, "set": {"activation": "int8"}}
+    assert _report(tmp_path, {**params, "layer_overrides": [heeded]})["overrides"]
+
+
+def test_groups_that_no_layer_is_wide_enough_for_are_refused(tmp_path: Path) -> None:
+    graph = json.loads(summary().to_json())
+    graph["tensors"] |= {name: {"shape": [8, 16, 3, 3], "dtype": "float32"} for name in ("w", "w2")}
+
+    def faults(size: int) -> list[str]:
+        weights = {"granularity": "per_group", "group_size": size}
+        job = _job(tmp_path, {"lane": "a8w8", "weights": weights, "asked": ["weights.granularity"]})
+        job.input("graph").write_text(json.dumps(graph))
+        try:
+            run(job)
+        except RecipeError as error:
+            return [fault.path for fault in error.faults]
+        return []
+
+    assert (faults(16), faults(8)) == (["$.quant_config.weights.granularity"], [])
+
+
+def test_what_does_nothing_is_told(tmp_path: Path) -> None:
+    overrides = [
+        {"match": {"names": ["/stem/Conv"]}, "set": {"activation": "int8"}},
+        {"match": {"op_types": ["Conv"]}, "set": {"activation": "int16"}},
+    ]
+    said = _report(tmp_path, {"lane": "a16w8", "asked": ["calibration.method"], "layer_overrides": overrides})
+    assert sum("layer_overrides[0].set.activation" in text for text in said["warnings"]) == 1
+    assert sum("quant_config.calibration.method" in text for text in said["warnings"]) == 1
 
 
 def test_too_few_examples_and_random_ones(tmp_path: Path) -> None:

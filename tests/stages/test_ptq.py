@@ -18,10 +18,11 @@ from npubake.errors import StageError
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
+from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.qdq import calibrated_model
 from npubake.stages.ptq import run
-from tests.fixedpoint.builds import Case, Level, exposing, model_facts, session
+from tests.fixedpoint.builds import Case, Level, exposing, session
 from tests.fixedpoint.evaluator import KINDS, Evaluator, Tensor
 from tests.fixedpoint.test_models import classifier, images
 

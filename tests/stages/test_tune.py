@@ -18,7 +18,7 @@ from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
 from npubake.stages import STAGES, calibrate, tune
-from tests.tuning.networks import pictures, prepare
+from tests.tuning.networks import pictures, prepare, write_samples
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,18 @@ def test_the_same_bytes_for_any_thread_count(folder: Path, tmp_path: Path) -> No
         assert path.read_bytes() == second[port].read_bytes()
 
 
+def test_what_could_not_be_judged_is_told(folder: Path, tmp_path: Path) -> None:
+    def warned(params: Mapping[str, Any], **files: Path) -> int:
+        made = run(tune.run, "tune", folder, tmp_path, {"lane": "a8w8", **params}, **files)
+        return sum(text.startswith("tuning: ") for text in json.loads(made["record"].read_text())["warnings"])
+
+    write_samples(tmp_path / "few.npz", pictures(3))
+    few = {"samples": tmp_path / "few.npz"}
+    assert (warned({}, **few), warned({})) == (1, 0)
+    assert warned({"tuning": {"level": "none"}, "hessian": {}}, **few) == 0
+    assert warned({"tuning": {"judge": False}, "hessian": {}}, **few) == 0
+
+
 def test_loaded_scales_stay(folder: Path, tmp_path: Path) -> None:
     given = QuantizationParameters.load(folder / "calibrate.parameters")
     files = {"scales": folder / "calibrate.parameters"}
@@ -105,6 +117,11 @@ def test_a_transformed_graph_may_win(folder: Path, tmp_path: Path) -> None:
     same = run(tune.run, "tune", folder, tmp_path, {"lane": "a8w8"}, **files)
     steps = {trial["step"] for trial in json.loads(same["record"].read_text())["tuning"]["trials"]}
     assert "equivalent_transformation" not in steps  # the very same bytes are not tried twice
+    assert not any("equivalent_transformation" in text for text in json.loads(same["record"].read_text())["warnings"])
+    asked = {"lane": "a8w8", "equivalent_transformation": True}
+    idle = run(tune.run, "tune", folder, tmp_path, asked, **files)
+    (told,) = (text for text in json.loads(idle["record"].read_text())["warnings"] if "transformation" in text)
+    assert "nothing was found to gain" in told
     model = load_model(folder / "model.onnx")
     model.doc_string = "transformed"
     files["transformed_model"] = tmp_path / "transformed.onnx"

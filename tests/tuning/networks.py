@@ -19,9 +19,9 @@ from npubake.graph.optimizing import optimize_model
 from npubake.graph.resolve import resolve_overrides
 from npubake.graph.summary import GraphSummary
 from npubake.quant.assign import Subject
+from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import digest_of_graph
 from npubake.quant.request import parse_request
-from npubake.stages.calibrate import model_facts
 from npubake.tuning.candidate import Start
 
 # A depthwise layer, a sum that goes on, a fused function, a Softmax at the end: each kind of place that tuning touches.
@@ -100,9 +100,29 @@ class Prepared:
         return found.tensors
 
 
-def prepare(folder: Path, count: int = 12, seed: int = 0) -> Prepared:
-    """The network, optimised, and ``count`` pictures as its sample set, in ``folder``."""
-    made = optimize_model(import_model(network(seed).SerializeToString(), {}))
+def two_readers() -> onnx.ModelProto:
+    """``r`` leaves the model; a Conv reads it along axis 1 (12 channels), a MatMul along axis 3 (12 columns)."""
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 17]>
+t (float[1,3,12,12] x) => (float[1,12,12,12] r, float[1,4,12,12] c, float[1,12,12,5] l) {
+  r1 = Conv<pads = [1,1,1,1]>(x, w1, b1)
+  r = Relu(r1)
+  c2 = Conv(r, w2, b2)
+  c = Relu(c2)
+  m = MatMul(r, w3)
+  l = Add(m, b3)
+}
+""")
+    generator = np.random.default_rng(4)
+    for name, shape in {"w1": (12, 3, 3, 3), "b1": (12,), "w2": (4, 12, 1, 1), "b2": (4,), "w3": (12, 5)}.items():
+        model.graph.initializer.append(numpy_helper.from_array(generator.normal(size=shape).astype(np.float32), name))
+    model.graph.initializer.append(numpy_helper.from_array(generator.normal(size=5).astype(np.float32), "b3"))
+    return model
+
+
+def prepare(folder: Path, count: int = 12, seed: int = 0, source: onnx.ModelProto | None = None) -> Prepared:
+    """The network (or another of the same input), optimised, and ``count`` pictures as its sample set."""
+    made = optimize_model(import_model((source or network(seed)).SerializeToString(), {}))
     save_model(made.model, folder / "model.onnx")
     made.summary.save(folder / "graph.json")
     write_samples(folder / "samples.npz", pictures(count))

@@ -17,7 +17,7 @@ from npubake.tuning.candidate import candidate
 from npubake.tuning.matrix_form import MatrixForm, columns_at, matrix_forms
 from npubake.tuning.moments import Moments, accumulate
 from tests.tuning.layers import LAYERS, Layer, layer
-from tests.tuning.networks import network, pictures, prepare
+from tests.tuning.networks import network, pictures, prepare, two_readers
 
 
 def by_channel(outputs: NDArray[np.float32], form: MatrixForm) -> NDArray[np.float64]:
@@ -80,6 +80,15 @@ def test_the_mean_output_of_the_first_layer_is_given_back(tmp_path: Path) -> Non
         means = [_mean_output(conv, values) for values in (dict[str, NDArray[np.float32]](), constants)]
         errors.append(float(np.abs(means[0] - means[1]).max()))
     assert errors[1] < errors[0] / 2  # the border of a real picture is not as its middle is
+
+
+def test_means_along_the_axis_of_another_reader_correct_nothing(tmp_path: Path) -> None:
+    """As many columns as channels: the means would fit, and be those of something else."""
+    made = candidate(prepare(tmp_path, source=two_readers()).start())
+    biases = corrected_from_statistics(made, frozenset(made.layers))
+    assert {layer.form.operator for layer in made.layers.values()} == {"conv", "linear"}
+    wanted = {layer.operand.bias_name for layer in made.layers.values() if layer.form.operator == "conv"}
+    assert biases.keys() == wanted
 
 
 def _mean_output(conv: onnx.NodeProto, constants: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ from npubake.calibration.inference import open_session
 from npubake.calibration.samples import SampleSet
 from npubake.graph.summarising import summarise
 from npubake.tuning.candidate import candidate
-from npubake.tuning.judging import Judge, Score, decibels
+from npubake.tuning.judging import Judge, Score, decibels, noise_of
 from npubake.tuning.simulation import Simulator
 from tests.tuning.networks import Prepared, pictures, prepare
 
@@ -156,3 +156,10 @@ def test_the_judge_of_other_examples_watches_the_same_tensors(prepared: Prepared
         assert len(other.feeds) == len(other.references) == 3
         assert set(first.tensors) <= set(other.references[0])
         assert not first.on(soft, samples, (), 1).able
+
+
+def test_what_is_no_number_is_the_worst_there_is() -> None:
+    wanted = np.array([1.0, 2.0], np.float32)
+    assert noise_of(wanted, np.array([1.5, 2.0])) == 0.25
+    for value in (np.nan, np.inf):
+        assert decibels(5.0, noise_of(wanted, np.array([value, 2.0]))) == -120.0

@@ -49,5 +49,17 @@ def test_later_words_win(params: dict[str, Any], overrides: Any, asked: set[str]
 def test_words_of_bias_correction() -> None:
     assert read({"bias_correction": "none"}).choices["bias_correction"].among(GROUPS, free=True) == frozenset()
     choice = read({"bias_correction": "empirical"}).choices["bias_correction"]
-    assert choice.settings == {"how": "empirical"}
-    assert choice.asked == {"a", "b", "c"}
+    assert choice.saying("empirical") == choice.asked == {"a", "b", "c"}
+
+
+def test_each_layer_has_its_own_way_of_bias_correction() -> None:
+    choice = read(
+        {"bias_correction": "analytic"},
+        ({"bias_correction": "empirical"}, ("a", "b")),
+        ({"bias_correction": "none"}, ("b",)),
+    ).choices["bias_correction"]
+    assert [set(choice.saying(word)) for word in ("empirical", "analytic")] == [{"a"}, {"c"}]
+    assert choice.forbidden == {"b"}
+    alone = read({}, ({"bias_correction": "empirical"}, ("a",))).choices["bias_correction"]
+    assert alone.saying("empirical") == alone.asked == {"a"}
+    assert alone.saying("analytic") == frozenset()

@@ -10,10 +10,11 @@ import pytest
 from onnx import numpy_helper
 
 from npubake.calibration.inference import open_session
-from npubake.quant.affine import fake_quantize
+from npubake.fixedpoint.lower import lower_model
 from npubake.quant.qdq import calibrated_model
 from npubake.tuning.candidate import Candidate, candidate
 from npubake.tuning.simulation import Form, Simulator, untouched
+from tests.quant.quantize_linear import fake_quantize
 from tests.tuning.networks import pictures, prepare
 
 
@@ -77,3 +78,31 @@ def test_untouched_leaves_values_to_24_bits(absmax: float) -> None:
     left = np.rint(values / np.float32(form.scale)) * np.float32(form.scale)
     assert np.abs(left - values).max() <= absmax * 2.0**-24
     assert form == Form(scale=form.scale, low=-np.inf, high=np.inf)
+
+
+def test_nothing_divided_by_nothing_is_nothing(tmp_path: Path) -> None:
+    """An empty picture behind a normalisation whose divisor rounds to 0: the integer model gives 0 there
+    (docs/arithmetic.md), so that the bias is left of the layer behind it.
+    """
+    source = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 17]>
+t (float[1,3,12,12] x) => (float[1,4,12,12] y) {
+  s = Mul(x, x)
+  m = ReduceMean<axes = [-1]>(s)
+  e = Add(m, k)
+  r = Sqrt(e)
+  n = Div(x, r)
+  y = Conv(n, w, b)
+}
+""")
+    bias = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
+    weights = np.random.default_rng(6).normal(size=(4, 3, 1, 1)).astype(np.float32)
+    for name, value in (("k", np.array(1e-6, np.float32)), ("w", weights), ("b", bias)):
+        source.graph.initializer.append(numpy_helper.from_array(value, name))
+    made = candidate(prepare(tmp_path, source=source).start())
+    empty = np.zeros((1, 3, 12, 12), np.float32)
+    answer = Simulator(made.simulated, ["y"], 1).run({"x": empty}, made.forms())["y"]
+    np.testing.assert_allclose(answer, np.broadcast_to(bias[:, None, None], answer.shape), rtol=0, atol=1e-3)
+    lowered = lower_model(made.start.model, made.start.subject.summary, made.parameters, "float32").model
+    integer = open_session(lowered, "integers", 1).run(None, {"x": empty})[0]
+    np.testing.assert_allclose(answer, integer, rtol=0, atol=1e-4)

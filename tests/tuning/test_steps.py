@@ -13,9 +13,9 @@ from onnx import numpy_helper
 
 from npubake.calibration.inference import open_session
 from npubake.calibration.samples import SampleSet
+from npubake.quant.model_facts import model_facts
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.weights import weight_steps
-from npubake.stages.calibrate import model_facts
 from npubake.tuning.candidate import Start, candidate
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.simulation import Simulator
@@ -170,6 +170,35 @@ def test_a_layer_may_stand_aside(prepared: Prepared) -> None:
     assert (
         len({layer.operand.initializer for layer in made.layers.values()} & set(made.constants)) == len(made.layers) - 1
     )
+
+
+def test_each_layer_has_its_bias_corrected_in_its_own_way(prepared: Prepared) -> None:
+    """What statistics say of one layer's bias depends on no other layer; examples see the layers before it."""
+    alone = {"tuning": {"level": "none", "judge": False}}
+    first, _, third, *_ = (group.name for group in prepared.summary.groups if group.kind == "conv")
+
+    def biases(params: Mapping[str, Any], **words: str) -> dict[str, bytes]:
+        overrides = [{"match": {"names": [name]}, "set": {"bias_correction": word}} for name, word in words.items()]
+        made = tuned(prepared, {**alone, **params}, prepared.start(layer_overrides=overrides)).candidate
+        return {name: value.tobytes() for name, value in made.constants.items()}
+
+    everywhere = biases({"bias_correction": "analytic"})
+    mixed = biases({}, **{first: "analytic", third: "empirical"})
+    one = next(layer.operand.bias_name for name, layer in candidate(prepared.start()).layers.items() if name == first)
+    assert (len(mixed), mixed[one]) == (2, everywhere[one])
+    (other,) = mixed.keys() - {one}
+    assert mixed[other] != everywhere[other]
+    one_aside = biases({"bias_correction": "analytic"}, **{third: "empirical"})
+    assert {name for name, value in one_aside.items() if value != everywhere[name]} == {other}
+
+
+def test_biases_from_examples_leave_the_weights_as_they_were_rounded(prepared: Prepared) -> None:
+    asked = {"tuning": {"level": "none", "judge": False}, "hessian": {}}
+    rounded = tuned(prepared, asked).candidate
+    both = tuned(prepared, {**asked, "bias_correction": "empirical"}).candidate
+    for layer in rounded.layers.values():
+        name = layer.operand.initializer
+        np.testing.assert_array_equal(both.constants[name], rounded.constants[name])
 
 
 @pytest.mark.parametrize("threads", [2, 4])

@@ -151,7 +151,7 @@ def _asking(commands: Any) -> None:
 
 def _artifacts(commands: Any) -> None:
     new = _command(commands, "new", "write a commented recipe for an ONNX file")
-    new.add_argument("model", metavar="MODEL.onnx")
+    new.add_argument("model", metavar="MODEL.onnx", help="the model that it is for")
     new.add_argument("--name", type=_word, help="the recipe's name (default: the file's)")
     new.add_argument(
         "--platform", action="append", type=_word, metavar="NAME", help="platform, repeatable (default: generic)"
@@ -183,6 +183,7 @@ def _housekeeping(commands: Any) -> None:
     gc.add_argument("--max-age", metavar="DAYS", type=_days, help="drop what no build used for so many days")
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
     _command(actions, "fsck", "hash every blob; damaged ones are dropped").set_defaults(run="cache_fsck")
-    completion = commands.add_parser("completion", help="print a shell completion script")
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    text = "print a shell completion script"
+    completion = commands.add_parser("completion", help=text, description=f"{text.capitalize()}.")
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
     completion.set_defaults(run="completion", json=False)

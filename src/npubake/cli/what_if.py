@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from npubake.cli import root
 from npubake.cli.commands import request_of
+from npubake.cli.findings import findings_text
 from npubake.cli.parser import SORTS
 from npubake.cli.text import table
 from npubake.errors import Fault, UsageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from npubake.plan.subject import Subject
     from npubake.preparation import Prepared
     from npubake.quant.what_if import Forecast
+    from npubake.recipe.recipe import Recipe
 
 _ROWS = 20  # of a table, unless tensors are chosen
 _METHODS = SORTS[:5]
@@ -50,7 +52,9 @@ def run_what_if(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"targets": answers}, indent=1, allow_nan=False))
     else:
-        print("\n\n".join(_text(name, answer, all_rows=pattern != "*") for name, answer in answers.items()))
+        recipes = {subject.name: subject.target.recipe for subject in prepared.subjects}
+        texts = (_text(name, answer, recipes[name], all_rows=pattern != "*") for name, answer in answers.items())
+        print("\n\n".join(texts))
     warned = any(finding["severity"] == "warning" for answer in answers.values() for finding in answer["findings"])
     return FOUND if arguments.strict and warned else 0
 
@@ -61,14 +65,14 @@ def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> di
     from npubake.graph.resolve import resolve_overrides
     from npubake.graph.summary import GraphSummary
     from npubake.quant import lint
+    from npubake.quant.declared_ranges import declared_ranges
     from npubake.quant.request import parse_request
     from npubake.quant.what_if import forecasts
-    from npubake.stages.calibrate import input_ranges
 
     task = next(p.task for p in probes if subject.name in p.task.targets and p.task.stage.name == "calibrate")
     summary = GraphSummary.load(_blob(prepared, probes, task, "graph", subject.name))
     statistics = Statistics.load(_blob(prepared, probes, task, "statistics", subject.name))
-    request = parse_request({**task.params, "input_ranges": input_ranges(task.params, summary)})
+    request = parse_request({**task.params, "input_ranges": declared_ranges(task.params, summary)})
     made = forecasts(summary, statistics.tensors, request.input_ranges)
     looked_at = lint.Examined(
         summary=summary,
@@ -133,7 +137,7 @@ def _worth(told: float | str) -> float:
     return told
 
 
-def _text(name: str, answer: Mapping[str, Any], *, all_rows: bool) -> str:
+def _text(name: str, answer: Mapping[str, Any], recipe: Recipe, *, all_rows: bool) -> str:
     rows = answer["tensors"] if all_rows else answer["tensors"][:_ROWS]
     cells = [
         [
@@ -151,21 +155,7 @@ def _text(name: str, answer: Mapping[str, Any], *, all_rows: bool) -> str:
     lines = [f"{name}: SQNR in dB of each tensor by itself, {answer['samples']} examples", table(cells, heads)]
     if len(rows) < len(answer["tensors"]):
         lines.append(f"  and {len(answer['tensors']) - len(rows)} more: --tensor PATTERN chooses, --json has all")
-    return "\n".join([*lines, *_findings_text(answer["findings"])])
-
-
-def _findings_text(findings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warnings, then notes; those that the same lines would mend stand together above them."""
-    if not findings:
-        return ["", "nothing found"]
-    together: dict[tuple[str, str], list[str]] = {}
-    for finding in sorted(findings, key=lambda entry: entry["severity"] != "warning"):
-        told = f"{finding['severity']}: {finding['tensor']}: {finding['what']}"
-        together.setdefault((finding["severity"], finding["recipe"]), []).append(told)
-    lines = []
-    for (_, recipe), several in together.items():
-        lines += ["", *several, *(f"    {line}" for line in recipe.splitlines())]
-    return lines
+    return "\n".join([*lines, *findings_text(answer["findings"], recipe)])
 
 
 def _shown(told: float | str) -> str:

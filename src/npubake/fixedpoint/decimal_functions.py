@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from npubake.fixedpoint.double_functions import SELU_ALPHA, SELU_GAMMA, clip_ends
+from npubake.fixedpoint.operator_tables import OperatorTables
 
 DIGITS = 50
 FAR = 12  # |x| from which erf(x) equals its limit within 1e-60
@@ -131,7 +132,7 @@ def _celu(x: Decimal, alpha: Decimal) -> Decimal:
     return x if x > 0 else alpha * _expm1(x / alpha)
 
 
-ONE: Mapping[str, Callable[[Decimal], Decimal]] = {
+_ONE: Mapping[str, Callable[[Decimal], Decimal]] = {
     "Identity": lambda x: x,
     "Neg": operator.neg,
     "Abs": abs,
@@ -163,7 +164,7 @@ ONE: Mapping[str, Callable[[Decimal], Decimal]] = {
     "Relu": lambda x: max(x, Decimal(0)),
     "HardSwish": lambda x: x * _limit01(x / 6 + Decimal("0.5")),
 }
-TWO: Mapping[str, Callable[[Decimal, Decimal], Decimal]] = {
+_TWO: Mapping[str, Callable[[Decimal, Decimal], Decimal]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
@@ -173,7 +174,7 @@ TWO: Mapping[str, Callable[[Decimal, Decimal], Decimal]] = {
     "Max": max,
     "PRelu": lambda x, y: x * y if x < 0 else x,
 }
-WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Decimal]] = {
+_WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Decimal]] = {
     "Shrink": lambda o, a: _shrink(o[0], _number(a, "lambd", 0.5), _number(a, "bias", 0.0)),
     "Gelu": lambda o, a: _gelu(o[0], a),
     "Swish": lambda o, a: o[0] * _sigmoid(_number(a, "alpha", 1.0) * o[0]),
@@ -186,14 +187,4 @@ WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Decim
     "Clip": _clip,
 }
 
-
-def apply(op_type: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Decimal:
-    """The operator's result; KeyError for an operator that no table holds."""
-    if op_type in ONE:
-        return ONE[op_type](operands[0])
-    if op_type in TWO:
-        return TWO[op_type](operands[0], operands[1])
-    return WITH_ATTRIBUTES[op_type](operands, attributes)
-
-
-OPERATORS = frozenset((*ONE, *TWO, *WITH_ATTRIBUTES))
+DECIMAL = OperatorTables(one=_ONE, two=_TWO, with_attributes=_WITH_ATTRIBUTES)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from npubake.fixedpoint.operator_tables import OperatorTables
+
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # defaults of the operator
 
 
@@ -56,7 +58,7 @@ def _shrink(x: Any, attributes: Mapping[str, Any]) -> Any:
     return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0.0))
 
 
-ONE: Mapping[str, Callable[[Any], Any]] = {
+_ONE: Mapping[str, Callable[[Any], Any]] = {
     "Identity": lambda x: x,
     "Neg": operator.neg,
     "Abs": np.abs,
@@ -88,7 +90,7 @@ ONE: Mapping[str, Callable[[Any], Any]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
 }
-TWO: Mapping[str, Callable[[Any, Any], Any]] = {
+_TWO: Mapping[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
@@ -98,7 +100,7 @@ TWO: Mapping[str, Callable[[Any, Any], Any]] = {
     "Max": np.maximum,
     "PRelu": lambda x, y: np.where(x < 0, y * x, x),
 }
-WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
+_WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
     "Shrink": lambda o, a: _shrink(o[0], a),
     "Gelu": lambda o, a: _gelu(o[0], a),
     "Swish": lambda o, a: o[0] * _sigmoid(a.get("alpha", 1.0) * o[0]),
@@ -115,14 +117,4 @@ WITH_ATTRIBUTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]]
     "Clip": _clip,
 }
 
-
-def apply(op_type: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """The operator's result; KeyError for an operator that no table holds."""
-    if op_type in ONE:
-        return ONE[op_type](operands[0])
-    if op_type in TWO:
-        return TWO[op_type](operands[0], operands[1])
-    return WITH_ATTRIBUTES[op_type](operands, attributes)
-
-
-OPERATORS = frozenset((*ONE, *TWO, *WITH_ATTRIBUTES))
+DOUBLE = OperatorTables(one=_ONE, two=_TWO, with_attributes=_WITH_ATTRIBUTES)

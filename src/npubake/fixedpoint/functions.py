@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.fixedpoint import decimal_functions, double_functions
+from npubake.fixedpoint.decimal_functions import DECIMAL, DIGITS
+from npubake.fixedpoint.double_functions import DOUBLE
 
 Array = NDArray[Any]
 
@@ -35,14 +36,14 @@ def evaluate_float64(steps: Sequence[Step], values: Array) -> Array:
         known: list[Any] = [values.astype(np.float64)]
         for step in steps:
             operands = [_operand(known, *pair) for pair in zip(step.operands, step.is_constant, strict=True)]
-            known.append(double_functions.apply(step.op_type, operands, step.attributes))
+            known.append(DOUBLE.apply(step.op_type, operands, step.attributes))
         result: Array = np.broadcast_to(known[-1], values.shape)
     return result
 
 
 def evaluate_decimal(steps: Sequence[Step], value: Decimal) -> Decimal:
     """The same for one value with 50 digits. Infinite where an operator has a pole or its result exceeds any range."""
-    context = Context(prec=decimal_functions.DIGITS, Emax=10**6, Emin=-(10**6))
+    context = Context(prec=DIGITS, Emax=10**6, Emin=-(10**6))
     for trap in (DivisionByZero, InvalidOperation, Overflow):
         context.traps[trap] = False
     with localcontext(context):
@@ -52,13 +53,13 @@ def evaluate_decimal(steps: Sequence[Step], value: Decimal) -> Decimal:
                 None if operand is None else Decimal(operand) if constant else known[int(operand)]
                 for operand, constant in zip(step.operands, step.is_constant, strict=True)
             ]
-            known.append(decimal_functions.apply(step.op_type, operands, step.attributes))
+            known.append(DECIMAL.apply(step.op_type, operands, step.attributes))
         result: Decimal = +known[-1]
         return result
 
 
 def supported(op_type: str) -> bool:
-    return op_type in decimal_functions.OPERATORS and op_type in double_functions.OPERATORS
+    return op_type in DECIMAL.operators and op_type in DOUBLE.operators
 
 
 def _operand(known: Sequence[Any], operand: int | float | None, constant: bool) -> Any:

@@ -20,11 +20,12 @@ from npubake.fixedpoint.forms import NUMPY_TYPES
 from npubake.fixedpoint.kernels.convolution import lower_convolution, lower_transposed_convolution
 from npubake.fixedpoint.kernels.elementwise import lower_add, lower_divide, lower_multiply
 from npubake.fixedpoint.kernels.floating import lower_float
+from npubake.fixedpoint.kernels.interpolation import lower_resize
 from npubake.fixedpoint.kernels.linear import lower_linear, lower_matmul
 from npubake.fixedpoint.kernels.lookup import lower_table
 from npubake.fixedpoint.kernels.movement import lower_concat, lower_movement
 from npubake.fixedpoint.kernels.normalisation import lower_layer_norm, lower_softmax
-from npubake.fixedpoint.kernels.pooling import lower_average, lower_reduce, lower_resize
+from npubake.fixedpoint.kernels.pooling import lower_average, lower_reduce
 from npubake.fixedpoint.lowered import Lowered, OutputFact, Tail
 from npubake.fixedpoint.lowering import Kernel, Lowering, NoIntegerKernelError
 from npubake.graph.summary import FusionGroup, GraphSummary, Provenance

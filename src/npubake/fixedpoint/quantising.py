@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -89,6 +89,7 @@ def quantise(
         "tail": request.tail,
         "runtime_inputs": runtime,
         "removed": [entry.to_json() for entry in removed],
+        "warnings": list(_left_in_float(lowered, parameters)),
         **_lowering_facts(lowered),
     }
     return Quantised(model=baked, removed=removed_model, record=record)
@@ -116,6 +117,14 @@ def _rebuilt(
             source = Provenance(old=chain.source, new=chain.source, relation="same")
         found[output] = rebuilt_output(model, summary, chain, source, parameters.tensors.get(chain.source))
     return found
+
+
+def _left_in_float(lowered: Lowered, parameters: QuantizationParameters) -> Iterator[str]:
+    """A sentence for each group that was to compute in integers and for which no exact kernel was large enough."""
+    for entry in lowered.float_nodes:
+        asked = parameters.groups[entry.group].precision
+        if is_integer(asked):
+            yield f"{entry.group!r} was to compute in {asked} and stays in float: {entry.why}"
 
 
 def _lowering_facts(lowered: Lowered) -> dict[str, Any]:

@@ -21,9 +21,8 @@ from npubake.calibration.preprocessing import LinearStep
 from npubake.errors import Fault, RecipeError, StageError
 from npubake.fixedpoint.colour import RuntimeInput
 from npubake.fixedpoint.pixel_nodes import PIXELS, Frame, Patch, look_up
-from npubake.graph.editing import infer_shapes
+from npubake.graph.inference import infer_shapes
 
-Pixels = NDArray[np.uint8]
 PIXEL_VALUES = 256
 LINE_LAYOUTS = ("NCHW", "NHWC")
 

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from npubake.graph.editing import infer_shapes
+from npubake.graph.inference import infer_shapes
 from npubake.graph.int4 import int4_tensor
 from npubake.graph.naming import fresh_name
 from npubake.graph.opset import IR_VERSION, OPSET, STANDARD_DOMAINS

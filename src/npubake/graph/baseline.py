@@ -17,8 +17,8 @@ from onnx import helper
 
 from npubake.errors import Fault, RecipeError, StageError
 from npubake.graph.array_files import UnreadableArrayError, read_npz
-from npubake.graph.editing import static_shape
 from npubake.graph.execution import RUNTIME_ERRORS, cosine, run_model
+from npubake.graph.inference import static_shape
 from npubake.nearest import did_you_mean
 
 Array = NDArray[Any]

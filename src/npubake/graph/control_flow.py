@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from npubake.graph.constant_evaluation import FOLDABLE_OPERATORS, evaluate_node
-from npubake.graph.editing import attribute, static_shape
+from npubake.graph.editing import attribute
+from npubake.graph.inference import static_shape
 from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.opset import OPSET, opset_of
 

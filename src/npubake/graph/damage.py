@@ -19,7 +19,7 @@ _NARROW: dict[int, int] = _PAIRED | {
     TensorProto.FLOAT6E2M3: 6,
     TensorProto.FLOAT6E3M2: 6,
 }
-_KNOWN = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+KNOWN_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -58,11 +58,14 @@ def _broken(message: Message) -> Iterator[str]:
 def _tensor(tensor: TensorProto) -> Iterator[str]:
     try:
         named = isinstance(tensor.name, str)
+        placed = all(isinstance(text, str) for entry in tensor.external_data for text in (entry.key, entry.value))
     except UnicodeDecodeError:
-        named = False
+        named = placed = False
     if not named:
         yield "the name of a tensor is no UTF-8"
-    elif tensor.data_type not in _KNOWN:
+    elif not placed:
+        yield f"the file that tensor {tensor.name!r} keeps its values in has a name that is no UTF-8"
+    elif tensor.data_type not in KNOWN_TYPES:
         yield f"tensor {tensor.name!r} is of the unknown type {tensor.data_type}"
     elif any(size < 0 for size in tensor.dims):
         yield f"tensor {tensor.name!r} has a negative size"

@@ -13,9 +13,10 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
-from npubake.graph.editing import static_shape
+from npubake.graph.inference import static_shape
 from npubake.graph.model_file import serialise
 
 Array = NDArray[Any]
@@ -51,6 +52,21 @@ def run_model(
         serialise(_exposing(model, wanted)), options, providers=["CPUExecutionProvider"]
     )
     return dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True))
+
+
+def evaluate(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of ``model`` by onnx's own evaluator: slow, for opsets and types of which ONNX Runtime has no kernel.
+
+    Raises RuntimeError or ValueError (both ``RUNTIME_ERRORS``) where it cannot. The evaluator is plain Python: what its
+    operators do not take ends in whatever error their lines raise.
+    """
+    names = [value.name for value in model.graph.output]
+    try:
+        with np.errstate(all="ignore"):  # what overflows shows in the outputs
+            answers = ReferenceEvaluator(model).run(names, dict(feeds))
+    except (TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"onnx's evaluator does not run it ({type(error).__name__}: {error})") from error
+    return dict(zip(names, map(np.asarray, answers), strict=True))
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, Array]:

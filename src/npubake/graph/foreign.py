@@ -19,8 +19,8 @@ from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from npubake.errors import Fault
-from npubake.graph.editing import STATED_FACTS, static_shape
 from npubake.graph.execution import RUNTIME_ERRORS, random_feeds, run_model
+from npubake.graph.inference import STATED_FACTS, static_shape
 from npubake.graph.opset import STANDARD_DOMAINS
 
 Array = NDArray[Any]

@@ -215,6 +215,10 @@ def _equal_divisors(node: onnx.NodeProto) -> bool:
 def _resize_kind(editor: GraphEditor, node: onnx.NodeProto) -> GroupKind:
     if attribute(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         return "float"
+    if attribute(node, "mode", "nearest") == "linear" and any(
+        attribute(node, name, 0) for name in ("antialias", "exclude_outside", "axes")
+    ):
+        return "float"
     if any(name and not editor.is_constant(name) for name in node.input[1:]):
         return "float"
     kinds: dict[str, GroupKind] = {"nearest": "movement", "linear": "resize"}

@@ -17,10 +17,10 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportNotes:
-    """What the import changed. promoted: names that were half precision; named: nodes that got a name, and why;
-    inlined: If nodes that went; opset_from: the source's opset; dequantised: fake quantisers that went; ranges: tensor
-    -> what they stood for; outlined: nodes whose inner graphs stay in float, with the names inside; foreign: operators
-    outside the standard, as ``domain.operator``.
+    """What the import changed. promoted: names that were half precision; narrowed: that were double; named: nodes that
+    got a name, and why; inlined: If nodes that went; opset_from: the source's opset; dequantised: fake quantisers that
+    went; ranges: tensor -> what they stood for; outlined: nodes whose inner graphs stay in float, with the names
+    inside; foreign: operators outside the standard, as ``domain.operator``.
     """
 
     opset_from: int
@@ -32,6 +32,7 @@ class ImportNotes:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     outlined: tuple[Outlined, ...] = ()
     foreign: tuple[str, ...] = ()
+    narrowed: tuple[str, ...] = ()
 
     def attach(self, model: onnx.ModelProto) -> None:
         """Write them into ``model``."""
@@ -56,6 +57,8 @@ class ImportNotes:
         """What a person should know."""
         if self.promoted:
             yield f"the model was in half precision: {len(self.promoted)} of its parts became float32"
+        if self.narrowed:
+            yield f"the model was in double precision: {len(self.narrowed)} of its parts were rounded to float32"
         for entry in self.outlined:
             what = f"{len(entry.inner)} nodes in sub-graphs left float"
             yield f"{entry.op_type} {entry.node!r}: {what}: {_listed(entry.inner)}"

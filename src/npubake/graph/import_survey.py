@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from npubake.errors import Fault
+from npubake.graph.damage import KNOWN_TYPES
 from npubake.graph.editing import attribute
 from npubake.graph.foreign import runtime_knows
 from npubake.graph.nesting import every_graph, inner_graphs, inner_nodes
@@ -61,9 +62,17 @@ def _values(graph: onnx.GraphProto) -> Iterator[Fault]:
             if kind != "tensor_type":
                 what = f"{role} {value.name!r} is a {kind.removesuffix('_type')}, not a tensor"
                 yield Fault(what=what, where=value.name, hint="export with plain tensors as inputs and outputs")
+            elif _is_unknown(value.type.tensor_type.elem_type, role):
+                what = f"{role} {value.name!r} is of the unknown type {value.type.tensor_type.elem_type}"
+                yield Fault(what=what, where=value.name, hint="the file is damaged; export it again")
             elif value.type.tensor_type.elem_type == TensorProto.STRING:
                 what = f"{role} {value.name!r} holds strings"
                 yield Fault(what=what, where=value.name, hint="tokenise in the application and feed numbers")
+
+
+def _is_unknown(kind: int, role: str) -> bool:
+    """True of a type that ONNX does not have; an output may leave its type open."""
+    return kind not in KNOWN_TYPES and not (role == "output" and kind == TensorProto.UNDEFINED)
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[Fault]:
@@ -90,7 +99,8 @@ def _constant(tensor: TensorProto, where: str, readers: list[onnx.NodeProto]) ->
         return
     if tensor.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE):
         return
-    value = numpy_helper.to_array(tensor).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is told below, like any
+        value = numpy_helper.to_array(tensor).astype(np.float64)
     names = ", ".join(node.name for node in readers[:3]) or "nothing"
     hint = "find the training step that broke it, or export the checkpoint before"
     if np.isnan(value).any():
@@ -178,6 +188,9 @@ def _against(node: onnx.NodeProto, opset: int) -> tuple[str, str] | None:
         return f"{kind} works on strings", "process text in the application and feed numbers"
     if kind in _RANDOM:
         return f"{kind} gives other values in each run", "export in inference mode"
+    made = [entry.i for entry in node.attribute if entry.name in ("to", "dtype") and entry.type == entry.INT]
+    if not KNOWN_TYPES.issuperset(made):
+        return f"{kind} makes the unknown type {made[0]}", "the file is damaged; export it again"
     if kind == "BatchNormalization" and attribute(node, "training_mode", 0):
         return "BatchNormalization is in training mode", "call model.eval() before the export"
     return _unknown_operator(kind, opset)

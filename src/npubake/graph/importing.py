@@ -16,19 +16,19 @@ import onnx
 import onnx.inliner
 import onnx.version_converter
 from numpy.typing import NDArray
-from onnx.reference import ReferenceEvaluator
 
 from npubake.errors import Fault, RecipeError
 from npubake.graph.control_flow import inline_constant_conditions
 from npubake.graph.dequantising import dequantise
-from npubake.graph.editing import infer_shapes, static_shape
-from npubake.graph.execution import RUNTIME_ERRORS, random_feeds, run_model
+from npubake.graph.execution import RUNTIME_ERRORS, evaluate, random_feeds, run_model
 from npubake.graph.expanding import expand_newer_operators
 from npubake.graph.foreign import state_foreign_facts
 from npubake.graph.import_notes import ImportNotes
 from npubake.graph.import_survey import survey
+from npubake.graph.inference import infer_shapes, static_shape
 from npubake.graph.model_file import parse_model, serialise
 from npubake.graph.naming import name_nodes
+from npubake.graph.narrowing import narrow_doubles
 from npubake.graph.nesting import every_node
 from npubake.graph.opset import IR_VERSION, OPSET, STANDARD_DOMAINS, opset_of
 from npubake.graph.ordering import sort_nodes
@@ -41,18 +41,17 @@ from npubake.graph.static_shapes import fix_input_shapes
 Array = NDArray[Any]
 
 _OLDEST_RUN = 7  # the oldest opset that ONNX Runtime supports (its compatibility page)
+_WITHOUT = "export the model without this output, or with the size of the input that it was made for"
 _CLOSE = 1e-5  # of the largest output: an upgrade changes spelling, at most the order of a few sums
-_CONVERSION_ERRORS: tuple[type[Exception], ...] = (
+# What onnx's converter raises by itself, and as which Python error the binding hands on the C++ errors of its adapters
+# (std::runtime_error; std::out_of_range of a missing attribute or input; std::invalid_argument).
+_CONVERTER_ERRORS: tuple[type[Exception], ...] = (
     onnx.version_converter.ConvertError,
     onnx.shape_inference.InferenceError,
     RuntimeError,
-    ValueError,
     IndexError,
-    TypeError,
-    KeyError,
-    AttributeError,
+    ValueError,
 )
-_RUN_ERRORS = RUNTIME_ERRORS + _CONVERSION_ERRORS
 
 
 def import_model(
@@ -80,9 +79,8 @@ def import_model(
     _sort(model)
     settle_rounded_pools(model)
     promoted = promote_half(model)
-    opset = opset_of(model)
-    assert opset is not None  # the survey refuses a model without
-    model = _upgrade(model, opset, where)
+    narrowed = narrow_doubles(model, where)
+    model, opset = _upgrade(model, where)
     named |= name_nodes(model)
     model.ir_version = IR_VERSION
     dequantised = dequantise(model)
@@ -94,6 +92,7 @@ def import_model(
     notes = ImportNotes(
         opset_from=opset,
         promoted=promoted,
+        narrowed=narrowed,
         named=named,
         inlined=inlined,
         initialisers_no_longer_inputs=freed,
@@ -145,18 +144,21 @@ def _with_facts(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _upgrade(model: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
-    """``model`` in opset 21, compared with itself before on random inputs."""
+def _upgrade(model: onnx.ModelProto, where: str) -> tuple[onnx.ModelProto, int]:
+    """``model`` in opset 21, compared with itself before on random inputs; the opset that it had."""
+    opset = opset_of(model)
+    assert opset is not None  # the survey refuses a model without
     used = {node.domain for node in every_node(model.graph)}
     for entry in [each for each in model.opset_import if each.domain not in (*STANDARD_DOMAINS, *used)]:
         model.opset_import.remove(entry)
     if opset == OPSET:
-        return model
+        return model, opset
     hint = f"export the model with opset {OPSET} directly"
+    source = onnx.ModelProto.FromString(serialise(model))
     try:
-        source = onnx.ModelProto.FromString(serialise(model))
-        converted = onnx.version_converter.convert_version(expand_newer_operators(source), OPSET)
-    except _CONVERSION_ERRORS as error:
+        source = expand_newer_operators(source)
+        converted = onnx.version_converter.convert_version(source, OPSET)
+    except _CONVERTER_ERRORS as error:
         what = f"the model cannot be brought from opset {opset} to {OPSET}: {_first_line(error)}"
         raise RecipeError(Fault(what=what, where=where, hint=hint)) from error
     converted.ir_version = IR_VERSION
@@ -170,7 +172,7 @@ def _upgrade(model: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
             faults.append(Fault(what=what, where=name, hint=hint))
     if faults:
         raise RecipeError(*faults)
-    return converted
+    return converted, opset
 
 
 def _compared(
@@ -181,23 +183,21 @@ def _compared(
     """
     feeds = random_feeds(model, seed=0)
     try:
-        after = run_model(converted, feeds)
-        return dict(zip(after, _run_source(model, feeds, opset, list(after)), strict=True)), after
-    except _RUN_ERRORS as error:
+        return _run_source(model, feeds, opset), run_model(converted, feeds)
+    except RUNTIME_ERRORS as error:
         what = f"the model does not run on random inputs, so its upgrade to opset {OPSET} cannot be verified: "
         raise RecipeError(replace(fault, what=what + _first_line(error))) from error
 
 
-def _run_source(model: onnx.ModelProto, feeds: Mapping[str, Array], opset: int, outputs: list[str]) -> list[Array]:
+def _run_source(model: onnx.ModelProto, feeds: Mapping[str, Array], opset: int) -> dict[str, Array]:
     """The outputs as the source computes them; where the runtime does not know its opset, as onnx's evaluator does."""
     if opset >= _OLDEST_RUN:
         try:
-            answers = run_model(model, feeds)
-            return [answers[name] for name in outputs]
+            return run_model(model, feeds)
         except RUNTIME_ERRORS:
             if opset <= OPSET:
                 raise
-    return [np.asarray(answer) for answer in ReferenceEvaluator(model).run(outputs, dict(feeds))]
+    return evaluate(model, feeds)
 
 
 def _resolved(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
@@ -221,6 +221,11 @@ def _resolved(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
         for node in model.graph.node
         for name in node.output
         if name in left and not left & set(node.input)
+    ]
+    faults += [
+        Fault(what=f"output {value.name!r} holds no element: its size is {shape}", where=value.name, hint=_WITHOUT)
+        for value in model.graph.output
+        if (shape := static_shape(value)) is not None and 0 in shape
     ]
     if faults:
         raise RecipeError(*faults)

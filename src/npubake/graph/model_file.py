@@ -6,6 +6,7 @@ message cannot be larger than 2 GiB (2**31 - 1 bytes, protobuf encoding document
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from npubake.graph.nesting import every_graph
 from npubake.graph.other_formats import other_format
 
 MAX_PROTOBUF_BYTES = 2**31 - 1
+_AGAIN = "the model is damaged: save it again, for example with onnx.save_model and save_as_external_data=True"
 
 
 def parse_model(data: bytes, where: str = "model", weights: Mapping[str, Path] | None = None) -> onnx.ModelProto:
     """The model in ``data``, its values from other files taken in; weights: those files, by the model's names of them.
 
-    Raises RecipeError if the bytes are no ONNX model, or a file is not there or too short, or all exceeds 2 GiB.
+    Raises RecipeError if the bytes are no ONNX model, or all exceeds 2 GiB, or with every tensor whose values are not
+    where it says: no such file, one that is too short, a place that is none.
     """
     if len(data) > MAX_PROTOBUF_BYTES:
         raise RecipeError(_too_large(where, len(data)))
@@ -52,7 +55,8 @@ def external_files(data: bytes, paths: Sequence[Path]) -> dict[str, Path]:
         model.ParseFromString(data)
     except DecodeError:
         return {}
-    names = sorted({_entries(tensor).get("location", "") for tensor in _external(model)})
+    found = {_entries(tensor).get("location", "") for tensor in _external(model)}
+    names = sorted(name for name in found if isinstance(name, str))  # bytes where it is no UTF-8: ``damage`` tells it
     return dict(zip(names, paths, strict=True)) if len(names) == len(paths) else {}
 
 
@@ -77,25 +81,39 @@ def _take_in(model: onnx.ModelProto, where: str, weights: Mapping[str, Path]) ->
         raise RecipeError(_too_large(where, total))
     faults = []
     for tensor in tensors:
-        entries = _entries(tensor)
-        name, offset, size = entries.get("location", ""), int(entries.get("offset", "0")), tensor_bytes(tensor)
-        if name not in weights:
-            what = f"{tensor.name!r} keeps its values in {name!r}, which was not given"
-            faults.append(Fault(what=what, where=where, path="$.model.path", hint="put that file beside the model"))
-            continue
-        with weights[name].open("rb") as file:
-            file.seek(offset)
-            values = file.read(size)
-        if len(values) != size:
-            what = f"{name!r} ends before the values of {tensor.name!r} ({size} bytes from {offset})"
-            hint = "copy model and data again, together"
+        what, hint = _take_values(tensor, weights)
+        if what:
             faults.append(Fault(what=what, where=where, path="$.model.path", hint=hint))
-            continue
-        tensor.raw_data = values
-        tensor.data_location = onnx.TensorProto.DEFAULT
-        del tensor.external_data[:]
     if faults:
         raise RecipeError(*faults)
+
+
+def _take_values(tensor: onnx.TensorProto, weights: Mapping[str, Path]) -> tuple[str, str]:
+    """Read the values of one tensor, in place; (what stands against it, what to do), or two empty texts."""
+    entries, size = _entries(tensor), tensor_bytes(tensor)
+    name = entries.get("location", "")
+    places = {key: entries[key] for key in ("offset", "length") if entries.get(key)}
+    bad = [f"{key} {text!r}" for key, text in places.items() if not (text.isascii() and text.isdecimal())]
+    if bad:
+        what = f"{tensor.name!r} keeps its values in {name!r} at {' and '.join(bad)}, which is no number of bytes"
+        return what, _AGAIN
+    stated = int(places.get("length", 0)) or size  # 0 is what some writers put for all of the file
+    if stated != size:
+        return f"{tensor.name!r} keeps {stated} bytes in {name!r}, its sizes {list(tensor.dims)} need {size}", _AGAIN
+    if name not in weights:
+        return f"{tensor.name!r} keeps its values in {name!r}, which was not given", "put that file beside the model"
+    offset = int(places.get("offset", 0))
+    with weights[name].open("rb") as file:
+        held = file.seek(0, os.SEEK_END)
+        if offset + size > held:
+            place = f"{size} bytes from {offset}"
+            what = f"{name!r} ends after {held} bytes, before the values of {tensor.name!r} ({place})"
+            return what, "copy model and data again, together"
+        file.seek(offset)
+        tensor.raw_data = file.read(size)
+    tensor.data_location = onnx.TensorProto.DEFAULT
+    del tensor.external_data[:]
+    return "", ""
 
 
 def load_model(path: Path) -> onnx.ModelProto:

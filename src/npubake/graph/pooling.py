@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from npubake.graph.editing import attribute, static_shape, without_graph_body
+from npubake.graph.editing import attribute
+from npubake.graph.inference import static_shape, without_graph_body
 from npubake.graph.weighted import Array
 
 

@@ -9,6 +9,7 @@ head              its result reaches a graph output past no other weighted group
 query, key        the projections whose product a Softmax reads: softmax(Q K^T) V, left and right factor
 value             the projection of V
 attention_output  the first weighted groups that read the product with V
+norm_adjacent     it reads a LayerNormalization past movements, or its result reaches one past movements and sums
 ffn               linear layers with nothing but element-wise functions between them, at least one of them not linear
                   (linear -> GELU -> linear; linear -> SiLU, times a linear of the same input -> linear), in a network
                   with attention, or behind a LayerNormalization: a classifier's own fully connected layers are none
@@ -24,7 +25,7 @@ from typing import Literal, get_args
 
 from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 
-Role = Literal["first_layer", "last_layer", "head", "query", "key", "value", "attention_output", "ffn"]
+Role = Literal["norm_adjacent", "first_layer", "last_layer", "head", "query", "key", "value", "attention_output", "ffn"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 _ELEMENTWISE = ("table", "multiply", "divide", "add", "movement")
@@ -39,6 +40,7 @@ def roles_of(summary: GraphSummary) -> Mapping[str, frozenset[Role]]:
     _edges(net, found)
     attention = [_attend(net, group, found) for group in summary.groups if group.kind == "softmax"]
     _feed_forward(net, found, any(attention))
+    _beside_norms(net, found)
     return {name: frozenset(roles) for name, roles in found.items() if roles}
 
 
@@ -207,6 +209,17 @@ def _normalised(net: _Net, group: FusionGroup) -> bool:
     while makers and makers[0] is not None and makers[0].kind == "movement":
         makers = [net.makers.get(makers[0].inputs[0])]
     return bool(makers) and makers[0] is not None and makers[0].kind == "layer_norm"
+
+
+def _beside_norms(net: _Net, found: dict[str, set[Role]]) -> None:
+    """norm_adjacent, from the outputs inwards."""
+    read_by_norms: set[str] = set()
+    for group in reversed(net.summary.groups):
+        sums = group.kind in ("movement", "add") and not read_by_norms.isdisjoint(group.outputs)
+        if sums or group.kind == "layer_norm":
+            read_by_norms.update(group.inputs)
+        elif group.kind in WEIGHTED_KINDS and (not read_by_norms.isdisjoint(group.outputs) or _normalised(net, group)):
+            found[group.name].add("norm_adjacent")
 
 
 def _feed_forward_of(net: _Net, first: FusionGroup, found: Mapping[str, set[Role]]) -> list[str]:

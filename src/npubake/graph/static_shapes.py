@@ -1,8 +1,8 @@
 """Room ``graph``: fixed sizes for the inputs. Sizes that the recipe states enter, faults leave; the model is changed.
 
 A dimension without a number takes the stated size. Unstated, only a leading dimension named after the batch becomes 1;
-every other one is a fault that names it. Some exporters write -1 for a size that is not known, or give all of them one
-mark (``?``): neither is a size or a name.
+every other one is a fault that names it. Some exporters write -1 or 0 for a size that is not known, or give all of them
+one mark (``?``): neither is a size or a name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fix_input_shapes(model: onnx.ModelProto, stated: Mapping[str, Sequence[int] 
 def _open_marked(value: onnx.ValueInfoProto) -> None:
     """Leave the dimensions of ``value`` open that are marked as not known."""
     for dim in value.type.tensor_type.shape.dim:
-        if dim.dim_value < 0 or dim.dim_param in _MARKS:
+        if (dim.HasField("dim_value") and dim.dim_value < 1) or dim.dim_param in _MARKS:
             dim.Clear()
 
 

@@ -8,9 +8,9 @@ import onnx
 from onnx import helper
 
 from npubake.errors import Fault, StageError
-from npubake.graph.editing import static_shape
 from npubake.graph.groups import find_groups
 from npubake.graph.import_notes import ImportNotes
+from npubake.graph.inference import static_shape
 from npubake.graph.summary import GraphSummary, NodeFact, Provenance, TensorFact
 
 

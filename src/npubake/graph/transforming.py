@@ -18,7 +18,7 @@ from npubake.graph.provenance import compose, identity
 from npubake.graph.resolve import resolve_overrides
 from npubake.graph.summary import GraphSummary, Provenance
 from npubake.graph.transforms.absorb_bias import Absorbed, absorb_bias
-from npubake.graph.transforms.equalize import Asked, Scaled, equalize
+from npubake.graph.transforms.equalize import Scaled, Scaling, equalize
 from npubake.graph.transforms.prediction import Levels
 from npubake.graph.transforms.ranges import ChannelRange
 
@@ -96,20 +96,20 @@ def transform(
     Functions get a Mul only for 8 bits: it costs an operation, and 16 bits have room for unlike channels.
     Raises StageError where a constant would leave float32's range.
     """
-    steps: list[tuple[str, Asked]] = []
+    steps: list[tuple[str, Scaling]] = []
     if settings.cross_layer_equalization:
         narrow = settings.activation_bits == 8
-        cross = Asked(writers={"weighted", "function"} if narrow else {"weighted"}, levels=settings.levels)
+        cross = Scaling(writers={"weighted", "function"} if narrow else {"weighted"}, levels=settings.levels)
         steps.append(("cross_layer_equalization", cross))
     if settings.smoothing is not None:
-        smooth = Asked(writers={"norm"}, alphas=(settings.smoothing,), gain=0.0, levels=settings.levels)
+        smooth = Scaling(writers={"norm"}, alphas=(settings.smoothing,), gain=0.0, levels=settings.levels)
         steps.append(("smoothing", smooth))
     provenance = identity(model)
     scaled: tuple[Scaled, ...] = ()
     absorbed: tuple[Absorbed, ...] = ()
     declined: dict[str, tuple[Declined, ...]] = {}
-    for name, asked in steps:
-        made = equalize(model, observed, asked, excluded)
+    for name, scaling in steps:
+        made = equalize(model, observed, scaling, excluded)
         provenance = compose(provenance, made.provenance, made.model)
         model, observed = made.model, made.observed
         scaled, declined[name] = (*scaled, *made.scaled), made.declined

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from npubake.pipeline import failpoints
+from npubake.pipeline.locks import acquire
 
 Signature = tuple[int, int, int, int]
 
@@ -107,12 +108,7 @@ class _part:  # noqa: N801 - a context manager, used like a function
         self.descriptor = -1
 
     def __enter__(self) -> tuple[Path, int]:
-        while True:
-            self.descriptor = os.open(self.part, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX)
-            if _is_still(self.part, self.descriptor):
-                break
-            os.close(self.descriptor)
+        self.descriptor = acquire(self.part)
         os.ftruncate(self.descriptor, 0)
         return self.part, self.descriptor
 
@@ -121,12 +117,6 @@ class _part:  # noqa: N801 - a context manager, used like a function
             with contextlib.suppress(OSError):
                 self.part.unlink()
         os.close(self.descriptor)
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_ino == os.fstat(descriptor).st_ino
-    return False
 
 
 def _finish(part: Path, path: Path, descriptor: int, point: str, *, durable: bool, mode: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npubake.plan.asked import asked
 from npubake.plan.subject import FAST_EXAMPLES, Subject
 from npubake.recipe.quant_config import INTEGER_BITS, TUNED_STEPS, EquivalentTransformation, differences
 from npubake.recipe.recipe import BASELINE_COSINE, Gate, RuntimeInput
@@ -39,6 +40,8 @@ def of_check(subject: Subject) -> dict[str, Any]:
             name: stated(type=entry.type, range=entry.range) for name, entry in target.runtime_inputs.items()
         },
         calibration=stated(granularity=(config.calibration.granularity, "per_tensor")),
+        weights=differences(config.weights),
+        asked=asked(subject) or None,
         bits=differences(config.bits),
         mod=stated(layers=list(config.mod.layers) or None) if config.mod else None,
         layer_overrides=_overrides(subject) or None,
@@ -124,7 +127,7 @@ def tunes(subject: Subject) -> bool:
         for step, wanted in entry["set"].items()
         if step in TUNED_STEPS
     )
-    tried = (config.tuning.level != "none" and _activation_bits(subject) > 0) or transforms(subject)
+    tried = (config.tuning.level != "none" and _in_integers(subject)) or transforms(subject)
     return tried or any(asked) or any(by_layer)
 
 
@@ -178,7 +181,7 @@ def of_compile(subject: Subject) -> dict[str, Any]:
             output_no_padding=(options.output_no_padding, False),
             core_num=(options.core_num, 1),
         ),
-        sdk=stated(bsp=options.sdk.bsp, runtime_package=options.sdk.runtime),
+        sdk=stated(version=options.sdk.version, bsp=options.sdk.bsp, runtime_package=options.sdk.runtime),
         preset=subject.preprocessing.expanded() if subject.preprocessing.decode else None,
         layouts=_layouts(subject) if subject.preprocessing.decode else None,
     )
@@ -204,6 +207,14 @@ def _layouts(subject: Subject) -> dict[str, str]:
 def _activation_bits(subject: Subject) -> int:
     """Of the lane's integers; 0 where it has none."""
     return INTEGER_BITS.get(subject.target.lane.value, (0, 0))[0]
+
+
+def _in_integers(subject: Subject) -> bool:
+    """Whether lane, bits or an override has anything computed in integers."""
+    bits = subject.target.recipe.quant_config.bits
+    asked = {*bits.op_types.values(), *bits.roles.values()}
+    asked.update(entry["set"].get("activation") for entry in _overrides(subject))
+    return _activation_bits(subject) > 0 or not asked.isdisjoint(("int8", "int16"))
 
 
 def _overrides(subject: Subject) -> list[dict[str, Any]]:

@@ -1,17 +1,10 @@
-"""quant: scale and zero point of a range, and rounding to them. numpy in, numpy out; real = scale * (q - zero_point).
-
-Rounding is that of ONNX QuantizeLinear: the float32 quotient x / scale rounded half to even, the zero point added, the
-sum saturated to the type.
-"""
+"""quant: scale and zero point of a range. A range in, parameters out; real = scale * (q - zero_point)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from npubake.quant.parameters import LIMITS, IntegerType, TensorParameters
+from npubake.quant.parameters import IntegerType, TensorParameters
 from npubake.quant.ranges import NEUTRAL, Range
 from npubake.quant.thresholds import symmetric
 
@@ -34,21 +27,3 @@ def tensor_parameters(span: Range, dtype: IntegerType, *, asymmetric: bool) -> T
     else:
         held, scale, zero_point = symmetric(held), float(np.float32(held.absmax / 127)), 128
     return TensorParameters(dtype=dtype, scale=scale, zero_point=zero_point, low=held.low, high=held.high)
-
-
-def quantize(values: NDArray[np.float32], parameters: TensorParameters) -> NDArray[Any]:
-    """Codes of ``values`` (any shape, float32) in the parameters' dtype."""
-    low, high = LIMITS[parameters.dtype]
-    codes = np.rint(values.astype(np.float32) / np.float32(parameters.scale)) + np.float32(parameters.zero_point)
-    return np.asarray(np.clip(codes, low, high).astype(parameters.dtype))
-
-
-def dequantize(codes: NDArray[Any], parameters: TensorParameters) -> NDArray[np.float32]:
-    """float32 values of ``codes``: one float32 product of exact integers."""
-    centred = (codes.astype(np.int32) - np.int32(parameters.zero_point)).astype(np.float32)
-    return centred * np.float32(parameters.scale)
-
-
-def fake_quantize(values: NDArray[np.float32], parameters: TensorParameters) -> NDArray[np.float32]:
-    """What is left of ``values`` after a trip through the integers."""
-    return dequantize(quantize(values, parameters), parameters)

@@ -5,7 +5,7 @@ A setting that no matched layer reads would be accepted and ignored: it is refus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault
@@ -14,9 +14,16 @@ from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.fusing import inner_tensors
 from npubake.quant.lanes import Decision
 from npubake.quant.precisions import Precisions
+from npubake.quant.sharing import SHARING_KINDS
+from npubake.quant.weight_choice import input_channels
+from npubake.quant.weight_formats import WeightFormat
 
 OF_WEIGHTS = ("weights", "granularity", "group_size", "search_weight_scale", "hessian", "bias_correction", "mod")
 OF_RANGES = ("method", "percentile", "asymmetric")
+_NO_WEIGHTS = "none of the layers that it matches has weights that are held as integers"
+_MATCH_WEIGHTS = "Match a Conv, ConvTranspose, Gemm or MatMul with constant weights that computes in integers."
+KNOWN_RANGES = ("sigmoid", "hard_sigmoid", "tanh")  # functions; quant/tensor_ranges.py has the ranges, and numpy
+_HELD_AS = {"int8": "uint8", "int16": "int16"}  # output -> dtype of the tensor
 _REFUSALS = (False, "none")  # a step that is kept out is kept out, whatever stands there
 
 
@@ -38,14 +45,56 @@ def granularity_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(what=what, path=path, hint=hint)
 
 
-def learnt_layer_faults(summary: GraphSummary, params: Mapping[str, Any]) -> list[Fault]:
-    """Patterns of ``mod.layers`` that match nothing."""
+def learnt_layer_faults(
+    summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None = None
+) -> list[Fault]:
+    """Patterns of ``mod.layers`` that match nothing, or no layer whose weights are held as integers."""
     patterns = (params.get("mod") or {}).get("layers", ())
     selectors = [
         {"match": {"names": [pattern]}, "path": f"quant_config.mod.layers[{index}]"}
         for index, pattern in enumerate(patterns)
     ]
-    return match_overrides(summary, selectors)[1]
+    resolved, faults = match_overrides(summary, selectors)
+    if precisions is None:
+        return faults
+    weighted = {group.name for group in summary.groups if precisions.holds_weights(group)}
+    vain = [entry for entry in resolved if entry.groups and weighted.isdisjoint(entry.groups)]
+    return faults + [Fault(what=_NO_WEIGHTS, path=f"$.{entry.path}", hint=_MATCH_WEIGHTS) for entry in vain]
+
+
+def format_faults(
+    summary: GraphSummary,
+    places: Collection[str],
+    formats: Mapping[str, WeightFormat],
+    overrides: Sequence[Mapping[str, Any]],
+    resolved: Iterable[ResolvedOverride],
+) -> Iterator[Fault]:
+    """Groups of input channels that every layer fits into whole, and 4 bits where every layer keeps 8.
+
+    places: below ``quant_config`` (plan/asked.py), ``weights.bits`` where these are 4; formats: of the groups whose
+    weights are held as integers.
+    """
+    if "weights.bits" in places and formats and all(held.dtype == "int8" for held in formats.values()):
+        what = "every layer with weights keeps 8 bits: they are depthwise or transposed, or an override says so"
+        yield Fault(what=what, path="$.quant_config.weights.bits", hint="Remove it, or name layers: weights: int4.")
+    groups = {group.name: group for group in summary.groups}
+    grouped = {name: held.group_size for name, held in formats.items() if held.granularity == "per_group"}
+    asked = {"quant_config.weights.granularity": tuple(grouped)} if "weights.granularity" in places else {}
+    for entry in resolved:
+        change = overrides[entry.index].get("set", {})
+        if change.get("granularity", "per_group") == "per_group" and {"granularity", "group_size"} & change.keys():
+            key = "group_size" if "group_size" in change else "granularity"
+            asked[f"{entry.path}.set.{key}"] = tuple(name for name in entry.groups if name in grouped)
+    for place, names in asked.items():
+        if formats and not grouped:
+            what = "no layer that it is for takes groups: its weights have 16 bits, or keep 8"
+            yield Fault(what=what, path=f"$.{place}", hint="Remove it: per_channel is what they take.")
+        channels = {name: input_channels(summary, groups[name]) for name in names}
+        if names and all(0 < channels[name] <= grouped[name] for name in names):
+            widest = max(channels.values())
+            what = f"no layer sums over more than {widest} input channels: groups of {grouped[names[0]]} are whole rows"
+            hint = f"Take a group_size below {widest}, or granularity per_channel."
+            yield Fault(what=what, path=f"$.{place}", hint=hint)
 
 
 def setting_faults(
@@ -54,24 +103,23 @@ def setting_faults(
     resolved: Iterable[ResolvedOverride],
     precisions: Precisions,
 ) -> Iterator[Fault]:
-    """Settings of weights where no matched layer has integer weights, of ranges where none makes an integer, and
-    ``fuse: false`` where nothing is fused.
+    """Settings of weights where no matched layer has integer weights, of ranges where none makes an integer, of
+    precisions that something else decides, and ``fuse: false`` where nothing is fused.
     """
     groups = {group.name: group for group in summary.groups}
-    fused = _fused(summary, precisions)
-    for entry in resolved:
+    fused, entries = _fused(summary, precisions), tuple(resolved)
+    yield from _undecided(groups, overrides, entries, precisions)
+    for entry in entries:
         change, matched = overrides[entry.index].get("set", {}), [groups[name] for name in entry.groups]
         if not matched:
             continue
         for key in (key for key in OF_WEIGHTS if key in change and change[key] not in _REFUSALS):
             if not any(precisions.holds_weights(group) for group in matched):
-                what = "none of the layers that it matches has weights that are held as integers"
-                hint = "Match a Conv, ConvTranspose, Gemm or MatMul with constant weights that computes in integers."
-                yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
+                yield Fault(what=_NO_WEIGHTS, path=f"$.{entry.path}.set.{key}", hint=_MATCH_WEIGHTS)
         for key in (key for key in OF_RANGES if key in change):
             if not any(_makes_integers(group, precisions) for group in matched):
-                what = "nothing that the layers make, which it matches, is held as an integer: no range is chosen"
-                hint = "Remove it, or ask int8 or int16 of these layers."
+                what = "nothing that the layers make, which it matches, is rounded to integers: no range is chosen"
+                hint = "Remove it, or ask int8 or int16 of these layers and of those that read them."
                 yield Fault(what=what, path=f"$.{entry.path}.set.{key}", hint=hint)
         if change.get("fuse") is False and fused.isdisjoint(name for group in matched for name in group.outputs):
             what = "none of the layers that it matches is fused with a function that keeps 16 bits in between"
@@ -86,4 +134,74 @@ def _fused(summary: GraphSummary, precisions: Precisions) -> frozenset[str]:
 
 
 def _makes_integers(group: FusionGroup, precisions: Precisions) -> bool:
-    return any(name in precisions.dtypes for name in (*group.inputs, *group.outputs))
+    """Whether an override of the group's range reaches a tensor: what it makes, and reads where it only moves it."""
+    reached = (*group.inputs, *group.outputs) if group.kind in SHARING_KINDS else group.outputs
+    return any(name in precisions.dtypes for name in reached)
+
+
+def _undecided(
+    groups: Mapping[str, FusionGroup],
+    overrides: Sequence[Mapping[str, Any]],
+    entries: Sequence[ResolvedOverride],
+    precisions: Precisions,
+) -> Iterator[Fault]:
+    """Precisions that come to nothing in all layers of which the override has the last word."""
+    for key in ("activation", "output"):
+        last: dict[str, str] = {}
+        for entry in entries:
+            if overrides[entry.index].get("set", {}).get(key) is not None:
+                last.update(dict.fromkeys(entry.groups, entry.path))
+        for entry in entries:
+            asked = overrides[entry.index].get("set", {}).get(key)
+            unable = precisions.declined.get(entry.path, ()) if key == "activation" else ()
+            mine = [groups[name] for name in entry.groups if last.get(name) == entry.path and name not in unable]
+            place = entry.path if entry.path.startswith("quant_config.") else f"{entry.path}.set.{key}"
+            if not mine or asked is None:
+                continue
+            if key == "activation" and all(precisions.groups[group.name].precision != asked for group in mine):
+                what = f"these layers compute in {precisions.groups[mine[0].name].precision} all the same: they only "
+                what += f"move values, and take the type of what is joined to them ({mine[0].name})"
+                yield Fault(what=what, path=f"$.{place}", hint=f"Ask {asked} of the layers around them, or remove it.")
+            held = {precisions.dtypes.get(name) for group in mine for name in group.outputs}
+            if key == "output" and (_HELD_AS[asked] not in held):
+                others = " and ".join(sorted(filter(None, held))) or "sums of 32 bits or floats"
+                what = f"what these layers make is held as {others} all the same ({mine[0].name})"
+                hint = f"Ask 'activation: {asked}' of them and of the layers that read them, or remove it."
+                yield Fault(what=what, path=f"$.{place}", hint=hint)
+
+
+def unheard(
+    summary: GraphSummary,
+    overrides: Sequence[Mapping[str, Any]],
+    resolved: Iterable[ResolvedOverride],
+    precisions: Precisions,
+) -> Iterator[str]:
+    """Methods of layers whose ranges no method chooses, as warnings: other bits, or other data, would hear them."""
+    groups = {group.name: group for group in summary.groups}
+    for entry in resolved:
+        makers = {name: groups[group] for group in entry.groups for name in groups[group].outputs}
+        held = {name: precisions.dtypes[name] for name in makers if name in precisions.dtypes}
+        deaf = all(dtype == "int16" or _has_known_range(makers[name]) for name, dtype in held.items())
+        for key in (key for key in ("method", "percentile") if key in overrides[entry.index].get("set", {})):
+            if held and deaf:
+                yield (
+                    f"{entry.path}.set.{key}: no method chooses the ranges of its layers: 16 bits keep all that was "
+                    f"seen, and what a Softmax, Sigmoid or Tanh makes is known"
+                )
+
+
+def _has_known_range(group: FusionGroup) -> bool:
+    return group.kind == "softmax" or (group.kind == "table" and group.function in KNOWN_RANGES)
+
+
+def shadowed(overrides: Sequence[Mapping[str, Any]], resolved: Iterable[ResolvedOverride]) -> Iterator[str]:
+    """Settings that later ones take back of every layer, as warnings: they do nothing."""
+    entries = tuple(resolved)
+    for position, entry in enumerate(entries):
+        for key in overrides[entry.index].get("set", {}):
+            later = [after for after in entries[position + 1 :] if key in overrides[after.index].get("set", {})]
+            covered = {name for after in later for name in after.groups}
+            if entry.groups and covered.issuperset(entry.groups):
+                last = ", ".join(after.path for after in later if set(entry.groups).intersection(after.groups))
+                place = entry.path if entry.path.startswith("quant_config.") else f"{entry.path}.set.{key}"
+                yield f"{place}: does nothing, since all its layers are set otherwise by {last}"

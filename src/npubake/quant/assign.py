@@ -71,7 +71,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     thresholds = tensor_thresholds(summary, request, matched)
     ranges = tensor_ranges(summary, subject.statistics, thresholds, request.input_ranges)
     ranges, thresholds = overlaid(ranges, thresholds, request.loaded)
-    formats = weight_formats(summary, subject.facts, request, matched)
+    formats = weight_formats(summary, request, matched)
     mixed = mixed_concats(summary, ranges)
     precisions = decide_precisions(
         summary,

@@ -9,8 +9,8 @@ Inside a bucket the elements are taken as spread evenly, so the expected squared
 - float16 (IEEE 754-2008, 11 significant bits, least step 2^-24): a step of 2^(e - 10) within the bucket's power of two,
   uniform noise step^2 / 12; everything from 65520 up becomes infinite.
 
-SQNR = 10 log10(sum x^2 / sum error^2). It is that of one tensor on its way through the format, as if all before it were
-float; it says which tensor to look at first, not what the model's outputs lose.
+The SQNR (quant/sqnr.py) is that of one tensor on its way through the format, as if all before it were float; it says
+which tensor to look at first, not what the model's outputs lose.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from npubake.calibration.statistics import TensorStatistics
 from npubake.quant.histogram import Histogram, Vector, histogram
 from npubake.quant.parameters import LIMITS, TensorParameters
+from npubake.quant.sqnr import sqnr_db
 
 FLOAT16_OVERFLOW = 65520.0  # halfway from 65504 to the next step: rounds to infinity
 _FLOAT16_BITS = 10
@@ -47,11 +48,7 @@ class ExpectedError:
     @property
     def sqnr_db(self) -> float:
         """Infinite where nothing is lost; -inf where the error is infinite, or there was no signal at all."""
-        if self.error == 0.0:
-            return math.inf
-        if math.isinf(self.error) or self.signal == 0.0:
-            return -math.inf
-        return 10.0 * math.log10(self.signal / self.error)
+        return sqnr_db(self.signal, self.error)
 
 
 def expected_error(statistics: TensorStatistics, parameters: TensorParameters) -> ExpectedError:

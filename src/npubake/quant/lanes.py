@@ -9,6 +9,8 @@ from npubake.errors import Fault, RecipeError
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.parameters import Precision, WeightType
 
+NO_KERNEL = "no integer kernel"  # how the reason of a decision begins where a lane could not be followed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
@@ -80,7 +82,7 @@ def lane_decision(summary: GraphSummary, group: FusionGroup, op_types: frozenset
     special = sorted(op_types & lane.op_types.keys())
     asked = lane.op_types[special[0]] if special else lane.general
     if is_integer(asked) and not has_integer_kernel(summary, group):
-        return Decision(precision=lane.fallback, why=f"no integer kernel (lane {lane.name} asks {asked})")
+        return Decision(precision=lane.fallback, why=f"{NO_KERNEL} (lane {lane.name} asks {asked})")
     return Decision(precision=asked, why=f"lane {lane.name}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -17,17 +17,21 @@ import numpy as np
 from npubake.calibration.statistics import TensorStatistics
 from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 from npubake.quant.lanes import has_integer_kernel
+from npubake.quant.masked_scores import lowest_unmasked
 from npubake.quant.mixed_concats import mixed_concats
 from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.ranges import FLOAT16_MAX, including_zero
 from npubake.quant.request import Request, asked
 from npubake.quant.sharing import SHARING_KINDS
-from npubake.quant.tensor_ranges import barely_used, fixed_range, tensor_thresholds
-from npubake.quant.what_if import Forecast
+from npubake.quant.tensor_ranges import barely_used, fixed_range, lowest_scores, tensor_thresholds
+from npubake.quant.thresholds import measured_range
+from npubake.quant.what_if import Forecast, eight_bit_sqnr
 
 OUTLIER_CHANNEL = 16.0  # times the median channel: such a channel leaves the others 4 of 8 bits
 CLIPPING_GAIN_DB = 3.0  # SQNR that least squared error gains over minmax where a few values are far out
 _SHOWN_CHANNELS = 5
+_MASKED_UNSEEN = "calibrate leaves the masked ones out of the range unasked, since no Softmax can tell them apart"
+_MASKED_SEEN = "a range that holds both leaves the others no step, in 16 bits either"
 RULES: Mapping[str, str] = {
     "float16_overflow": "values beyond 65504 in a layer that computes in float16",
     "dead_tensor": "a tensor in which nothing but zero was seen",
@@ -35,9 +39,11 @@ RULES: Mapping[str, str] = {
     "mixed_concat": "large values beside small ones in one scale of 8 bits (boxes beside scores)",
     "outlier_channels": "channels whose range is far above that of the others, in one scale of 8 bits",
     "outlier_values": "a few values that set the scale of 8 bits for all",
+    "costly_method": "values that the method leaves out and that cost more than they save",
+    "masked_values": "masks of -1e4 or -3.4e38 beside what they are added to, in one scale",
     "unused_range": "a range fixed by mathematics of which hardly anything was seen",
 }
-_NOTES = ("dead_channels", "mixed_concat")
+_NOTES = ("dead_channels", "mixed_concat")  # masked_values is one where calibrate sees to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +182,41 @@ def _outlier_values(examined: Examined) -> Iterator[Finding]:
             yield _finding(examined, "outlier_values", name, what, override_lines([maker.name], method="mse"))
 
 
+def _costly_methods(examined: Examined) -> Iterator[Finding]:
+    thresholds = tensor_thresholds(examined.summary, examined.request, examined.matched)
+    known = {forecast.tensor for forecast in examined.forecasts if forecast.known}
+    for name, maker, seen in _computed_in_eight_bits(examined):
+        chosen = thresholds[name]
+        if name in known or chosen.method in ("auto", "mse", "minmax"):
+            continue
+        kept, least = (eight_bit_sqnr(seen, entry) for entry in (chosen, replace(chosen, method="mse")))
+        if least - kept >= CLIPPING_GAIN_DB:
+            span = measured_range(seen, chosen)
+            what = (
+                f"{chosen.method} keeps {span.low:.4g} to {span.high:.4g} of {seen.minimum:.4g} to {seen.maximum:.4g}: "
+                f"{kept:.1f} dB, and {least:.1f} dB with the range of least squared error"
+            )
+            yield _finding(examined, "costly_method", name, what, override_lines([maker.name], method="mse"))
+
+
+def _masked_values(examined: Examined) -> Iterator[Finding]:
+    scores = lowest_scores(examined.summary, examined.statistics, examined.request.input_ranges)
+    readers = examined.summary.reader_groups()
+    for name, seen in examined.statistics.items():
+        if name not in examined.precisions.dtypes or name in examined.precisions.inner or seen.count < 1:
+            continue
+        lowest, read_by = lowest_unmasked(seen), readers.get(name, ())
+        if lowest is None:
+            continue
+        added = bool(read_by) and all(group.kind == "add" and group.outputs[0] in scores for group in read_by)
+        what = f"masked values down to {seen.minimum:.4g} beside values from {lowest:.4g} up: "
+        what += _MASKED_UNSEEN if name in scores or added else _MASKED_SEEN
+        makers = [examined.makers[name].name] if name in examined.makers else []
+        lines = override_lines([*makers, *(group.name for group in read_by)], activation="float32")
+        found = _finding(examined, "masked_values", name, what, lines)
+        yield replace(found, severity="note") if name in scores or added else found
+
+
 def _unused_ranges(examined: Examined) -> Iterator[Finding]:
     for name, largest in barely_used(examined.summary, examined.statistics, examined.request.input_ranges).items():
         if examined.in_eight_bits(name):
@@ -194,6 +235,8 @@ _RULES = (
     _mixed_concats,
     _outlier_channels,
     _outlier_values,
+    _costly_methods,
+    _masked_values,
     _unused_ranges,
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,6 +132,18 @@ def moved_warnings(moved: Collection[MovedScale]) -> list[str]:
         for entry in list(moved)[:_SHOWN]
     ]
     return told + ([f"loaded scales: {len(moved) - _SHOWN} more moved, see the record"] if len(moved) > _SHOWN else [])
+
+
+def loaded_facts(loaded: LoadedScales, made: QuantizationParameters, warnings: Collection[str]) -> dict[str, Any]:
+    """What became of loaded scales, for the record: how many are used, and those that had to move, which are warnings
+    beside ``warnings``.
+    """
+    moved = moved_scales(made.tensors, made.weights, loaded)
+    facts = {
+        "tensors": len(loaded.tensors.keys() & made.tensors.keys()),
+        "moved": [asdict(entry) for entry in moved],
+    }
+    return {"warnings": [*warnings, *moved_warnings(moved)], "loaded_scales": facts}
 
 
 def _is_scale(entry: TensorParameters) -> bool:

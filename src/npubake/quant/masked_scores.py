@@ -20,12 +20,10 @@ _TOGETHER = 64.0  # so many masked elements of a row, together, stay below half 
 _STEP = 0.25  # ends lie on a coarse grid, so that no last bit of a logarithm decides one
 
 
-def lowest_score(seen: TensorStatistics, rank: int) -> float | None:
-    """The lowest value above the masked ones; None where nothing is masked, or where all of an example or head is.
+def lowest_unmasked(seen: TensorStatistics) -> float | None:
+    """The lowest value above the masked ones, None where nothing is masked or everything.
 
-    rank: of the tensor; channels along its last axis are the positions of a row, of which a mask hides some whole.
-
-    Masked: at most ``MASKED``, and farther below every score than the scores reach from end to end.
+    Masked: at most ``MASKED``, and farther below every other value than these reach from end to end.
     """
     order = ascending_buckets()
     filled = order[seen.buckets[order] > 0]
@@ -36,11 +34,20 @@ def lowest_score(seen: TensorStatistics, rank: int) -> float | None:
     first = int(np.count_nonzero(masked))
     lowest = float(low[filled[first]])
     gap = lowest - float(high[filled[first - 1]])
+    return lowest if gap > seen.maximum - lowest else None
+
+
+def lowest_score(seen: TensorStatistics, rank: int) -> float | None:
+    """``lowest_unmasked``; None too where all of an example or head is masked, so that its scores are masks' values.
+
+    rank: of the tensor; channels along its last axis are the positions of a row, of which a mask hides some whole.
+    """
+    lowest = lowest_unmasked(seen)
+    if lowest is None:
+        return None
     heads = seen.channels if seen.channels is not None and seen.channels.axis % rank != rank - 1 else None
     rows = [seen.sample_maxima] if heads is None else [seen.sample_maxima, heads.maxima]
-    if gap <= seen.maximum - lowest or any((maxima < lowest).any() for maxima in rows):
-        return None
-    return lowest
+    return None if any((maxima < lowest).any() for maxima in rows) else lowest
 
 
 def reach_below(output_step: float) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 from npubake.quant.following import Narrowed, follow_makers, narrowed
@@ -47,6 +48,17 @@ class Asked:
     precision: Precision | None = None
     output: OutputPrecision | None = None
     fuse: bool | None = None
+
+    @classmethod
+    def of(cls, path: str, groups: tuple[str, ...], change: Mapping[str, Any]) -> Asked:
+        """change: the override's ``set``."""
+        return cls(
+            path=path,
+            groups=groups,
+            precision=change.get("activation"),
+            output=change.get("output"),
+            fuse=change.get("fuse"),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

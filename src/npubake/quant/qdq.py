@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from npubake.errors import Fault, StageError
-from npubake.graph.editing import infer_shapes
+from npubake.graph.inference import infer_shapes
 from npubake.graph.int4 import int4_tensor
 from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.opset import IR_VERSION, OPSET, opset_of

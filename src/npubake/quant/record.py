@@ -9,6 +9,7 @@ from typing import Any
 
 from npubake.graph.summary import GraphSummary, Provenance
 from npubake.quant.following import Narrowed
+from npubake.quant.left_in_float import left_in_float
 from npubake.quant.mixed_concats import MixedConcat
 from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.weight_choice import KeptWeights
@@ -74,7 +75,7 @@ def record_json(
             for entry in [parameters.groups[group.name]]
             if entry.precision in ("float16", "float32")
         ],
-        "warnings": warnings(record),
+        "warnings": [*warnings(record), *left_in_float(summary, parameters.groups)],
         **asdict(record),
     }
 

@@ -143,14 +143,8 @@ def parse_request(params: Mapping[str, Any]) -> Request:
 def asked(request: Request, matched: Sequence[tuple[str, ...]]) -> list[Asked]:
     """What each override asks of the groups that it matched. matched: names of groups, one entry an override."""
     return [
-        Asked(
-            path=path,
-            groups=groups,
-            precision=settings.activation,
-            output=settings.output,
-            fuse=settings.fuse,
-        )
-        for path, settings, groups in zip(override_paths(request.overrides), request.settings, matched, strict=True)
+        Asked.of(path, groups, entry.get("set", {}))
+        for path, entry, groups in zip(override_paths(request.overrides), request.overrides, matched, strict=True)
     ]
 
 

@@ -17,8 +17,10 @@ from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.request import STEPS, Request, Settings, asked, parse_request
 from npubake.quant.tensor_ranges import fixed_range, tensor_thresholds
+from npubake.quant.weight_choice import WeightFormats, input_channels, weight_formats
+from npubake.quant.weight_formats import WeightFormat
 
-_DEFAULT = "default"
+_DEFAULT, _OF_WEIGHTS = "default", "quant_config.weights"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +49,32 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
     """
     request = parse_request(params)
     matched = tuple(entry.groups for entry in resolve_overrides(summary, request.overrides))
-    precisions = decide_precisions(summary, request.lane, asked(request, matched), frozenset())
+    formats = weight_formats(summary, request, matched)
+    precisions = decide_precisions(
+        summary, request.lane, asked(request, matched), frozenset(), formats=formats.by_group
+    )
     thresholds = tensor_thresholds(summary, request, matched)
     types = {node.name: node.op_type for node in summary.nodes}
     roles = roles_of(summary)
     makers = summary.producer_group()
     learnt = layers_to_learn(summary, params.get("mod") or {})
+    weighted = _Weighted.of(summary, formats)
     made = []
     for group in summary.groups:
         mine = _Mine.of(group.name, request, matched)
         settings = _numbers(group, precisions)
         if precisions.holds_weights(group):
             settings |= {
-                **_weights(group, types, request, mine),
+                **_weights(weighted[group.name], request, mine),
                 **dict(_steps(params, mine, learnt=group.name in learnt)),
             }
         tensor = group.outputs[0] if group.outputs else ""
         if tensor in precisions.dtypes and tensor in thresholds:
             threshold = thresholds[tensor]
             chosen = {"method": threshold.method, "percentile": threshold.percentile}
-            fixed = fixed_range(makers.get(tensor)) is not None
-            settings.update(_ranges(chosen, threshold.asymmetric, params, mine, fixed=fixed))
+            known = fixed_range(makers.get(tensor)) is not None
+            known_by = _BY_MATHEMATICS if known else _BY_BITS if precisions.dtypes[tensor] == "int16" else None
+            settings.update(known_by or _ranges(chosen, threshold.asymmetric, params, mine))
         made.append(
             ResolvedLayer(
                 group=group.name,
@@ -78,6 +85,33 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
             )
         )
     return tuple(made)
+
+
+# Ranges that no method chooses.
+_BY_MATHEMATICS = {"method": Setting(value="fixed range", why="known by mathematics")}
+_BY_BITS = {"method": Setting(value="all that was seen", why="16 bits keep it, and a margin, whatever the method")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weighted:
+    """What becomes of the weights of one group. channels: that one of its outputs sums over; why: held is not what was
+    asked.
+    """
+
+    held: WeightFormat
+    channels: int
+    why: str
+
+    @classmethod
+    def of(cls, summary: GraphSummary, formats: WeightFormats) -> dict[str, _Weighted]:
+        """By group."""
+        kept = {entry.group: entry.why for entry in formats.kept}
+        made = {}
+        for group in (group for group in summary.groups if group.name in formats.by_group):
+            channels = input_channels(summary, group)
+            why = kept.get(group.name, f"{channels} input channels are one group")
+            made[group.name] = cls(held=formats.by_group[group.name], channels=channels, why=why)
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,40 +153,34 @@ def _numbers(group: FusionGroup, precisions: Precisions) -> dict[str, Setting]:
     return settings
 
 
-def _weights(group: FusionGroup, types: Mapping[str, str], request: Request, mine: _Mine) -> dict[str, Setting]:
-    whole = Setting(value=request.lane.weights, why=f"lane {request.lane.name}")
-    if request.weight_bits is not None:
-        whole = Setting(value=f"int{request.weight_bits}", why="quant_config.weights")
+def _weights(group: _Weighted, request: Request, mine: _Mine) -> dict[str, Setting]:
+    """The format that the build gives the weights, and who decided: whoever asked, or why it is another one."""
+    lane = f"lane {request.lane.name}" if request.weight_bits is None else _OF_WEIGHTS
     plain = request.granularity == Request(lane=request.lane).granularity
-    chosen = Setting(value=request.granularity, why=_DEFAULT if plain else "quant_config.weights")
-    settings = {
-        "weights": mine.last("weights") or _kept(group, types, whole),
-        "granularity": mine.last("granularity") or chosen,
+    asked = {
+        "weights": mine.last("weights") or Setting(value=request.weight_format.dtype, why=lane),
+        "granularity": mine.last("granularity")
+        or Setting(value=request.granularity, why=_DEFAULT if plain else _OF_WEIGHTS),
     }
-    if settings["granularity"].value == "per_group":
-        size = Setting(value=request.group_size, why="quant_config.weights")
+    held = {"weights": group.held.dtype, "granularity": group.held.granularity}
+    if held["granularity"] == "per_group" and 0 < group.channels <= group.held.group_size:
+        held["granularity"] = "per_channel"
+    settings = {
+        name: stated if stated.value == held[name] else Setting(value=held[name], why=group.why)
+        for name, stated in asked.items()
+    }
+    if held["granularity"] == "per_group":
+        size = Setting(value=request.group_size, why=_OF_WEIGHTS)
         settings["group_size"] = mine.last("group_size") or size
     if not request.symmetric_weights:
-        settings["symmetric"] = Setting(value=False, why="quant_config.weights")
+        settings["symmetric"] = Setting(value=False, why=_OF_WEIGHTS)
     return settings
 
 
-def _kept(group: FusionGroup, types: Mapping[str, str], asked: Setting) -> Setting:
-    """Of 4-bit weights that no override names: what keeps 8 (quant/weight_choice.py)."""
-    operators = {types[node] for node in group.nodes}
-    if asked.value == "int4" and "ConvTranspose" in operators:
-        return Setting(value="int8", why="a transposed convolution keeps 8 bits")
-    if asked.value == "int4" and "Conv" in operators:
-        return Setting(value="int4 (int8 if depthwise)", why=asked.why)
-    return asked
-
-
 def _ranges(
-    chosen: Mapping[str, str | float], asymmetric: bool, params: Mapping[str, Any], mine: _Mine, *, fixed: bool
+    chosen: Mapping[str, str | float], asymmetric: bool, params: Mapping[str, Any], mine: _Mine
 ) -> dict[str, Setting]:
     """How the range of what the group makes is chosen."""
-    if fixed:
-        return {"method": Setting(value="fixed range", why="known by mathematics")}
     stated = params.get("calibration", {})
 
     def setting(key: str, value: str | float | bool) -> Setting:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary, NodeFact
-from npubake.quant.operands import ModelFacts
-from npubake.quant.request import Request
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary, NodeFact
 from npubake.quant.weight_formats import WeightFormat
+
+if TYPE_CHECKING:
+    from npubake.quant.request import Request
 
 _OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -31,9 +33,7 @@ class WeightFormats:
     kept: tuple[KeptWeights, ...]
 
 
-def weight_formats(
-    summary: GraphSummary, facts: ModelFacts, request: Request, matched: Sequence[tuple[str, ...]]
-) -> WeightFormats:
+def weight_formats(summary: GraphSummary, request: Request, matched: Sequence[tuple[str, ...]]) -> WeightFormats:
     """The later choice wins. matched: names of the groups that each layer override matches.
 
     Where the lane or ``weights`` asks int4, a ConvTranspose and a Conv with one input channel a group (depthwise) keep
@@ -48,7 +48,7 @@ def weight_formats(
                 formats[name] = settings.applied_to_weights(formats[name])
                 named.update([name] if settings.weights is not None else [])
     kept = []
-    few = _few_weights(summary, facts)
+    few = _few_weights(summary)
     for name, entry in formats.items():
         if entry.dtype == "int4" and name in few and name not in named:
             formats[name] = replace(entry, dtype="int8", granularity=_without_groups(entry).granularity)
@@ -64,7 +64,23 @@ def _without_groups(entry: WeightFormat) -> WeightFormat:
     return replace(entry, granularity="per_channel") if entry.granularity == "per_group" else entry
 
 
-def _few_weights(summary: GraphSummary, facts: ModelFacts) -> dict[str, str]:
+def input_channels(summary: GraphSummary, group: FusionGroup) -> int:
+    """Input channels that each output channel of a weighted group sums over: what ``group_size`` divides."""
+    nodes = {node.name: node for node in summary.nodes}
+    weighted = next(nodes[name] for name in group.nodes if nodes[name].op_type in _OPERATORS)
+    if weighted.op_type in ("Conv", "ConvTranspose"):
+        return _size(summary, weighted.inputs[1], 1 if weighted.op_type == "Conv" else 0)
+    left, right = weighted.inputs[:2]
+    return _size(summary, left, -1) if left in group.inputs else _size(summary, right, -2)
+
+
+def _size(summary: GraphSummary, tensor: str, axis: int) -> int:
+    """0 where the size of ``tensor`` is not known."""
+    fact = summary.tensors.get(tensor)
+    return 0 if fact is None else fact.shape[axis]
+
+
+def _few_weights(summary: GraphSummary) -> dict[str, str]:
     """Groups for which 4 bits save nothing, with the reason."""
     nodes = {node.name: node for node in summary.nodes}
     found = {}
@@ -72,12 +88,10 @@ def _few_weights(summary: GraphSummary, facts: ModelFacts) -> dict[str, str]:
         for node in (nodes[name] for name in group.nodes if nodes[name].op_type in _OPERATORS):
             if node.op_type == "ConvTranspose":
                 found[group.name] = "a transposed convolution"
-            elif node.op_type == "Conv" and _inputs(node, facts) == 1:
+            elif _is_depthwise(summary, node):
                 found[group.name] = "one input channel for each of its groups (depthwise)"
     return found
 
 
-def _inputs(node: NodeFact, facts: ModelFacts) -> int:
-    """Input channels of one group of a Conv; 0 where its weights are computed."""
-    weights = facts.initializers.get(node.inputs[1])
-    return 0 if weights is None else int(weights.shape[1])
+def _is_depthwise(summary: GraphSummary, node: NodeFact) -> bool:
+    return node.op_type == "Conv" and _size(summary, node.inputs[1], 1) == 1

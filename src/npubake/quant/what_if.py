@@ -69,13 +69,16 @@ def forecasts(
     return tuple(made)
 
 
+def eight_bit_sqnr(seen: TensorStatistics, threshold: Threshold) -> float:
+    """SQNR in dB of a tensor in 8 bits, with the range that ``threshold`` keeps."""
+    return _eight_bits(seen, snapped(measured_range(seen, threshold)), threshold.asymmetric)
+
+
 def _methods(seen: TensorStatistics, known: Range | None, asymmetric: bool) -> dict[str, float]:
     if known is not None:
         return dict.fromkeys(MEASURED_METHODS, _eight_bits(seen, known, asymmetric))
-    spans = {
-        method: measured_range(seen, Threshold(method=method, asymmetric=asymmetric)) for method in MEASURED_METHODS
-    }
-    return {method: _eight_bits(seen, snapped(span), asymmetric) for method, span in spans.items()}
+    thresholds = {method: Threshold(method=method, asymmetric=asymmetric) for method in MEASURED_METHODS}
+    return {method: eight_bit_sqnr(seen, threshold) for method, threshold in thresholds.items()}
 
 
 def _eight_bits(seen: TensorStatistics, span: Range, asymmetric: bool) -> float:

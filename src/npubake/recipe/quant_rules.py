@@ -13,6 +13,7 @@ from npubake.recipe.quant_config import INTEGER_BITS, LANE_SPELLINGS, STEPS
 
 Found = Iterator[tuple[Place, str, str]]
 _QUANT = "quant_config"
+LEAST_JUDGED = 4  # examples; a test holds it to tuning/splitting.py
 
 
 def quant_rules(data: dict[str, Any]) -> Found:
@@ -21,8 +22,10 @@ def quant_rules(data: dict[str, Any]) -> Found:
     for rule in (_ranges, _groups, _overrides):
         yield from rule(config, overrides)
     yield from _transformation(config)
-    yield from _tuning(config)
-    yield from _load(config)
+    yield from _tuning(config, asks=_asks(config, overrides), samples=_samples(data))
+    yield from _searching(config, overrides)
+    yield from _learning(config, overrides)
+    yield from _load(config, overrides)
 
 
 def _ranges(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
@@ -60,13 +63,6 @@ def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found
         if "equivalent_transformation" in entry["set"] and forbidden:
             place = ("layer_overrides", index, "set", "equivalent_transformation")
             yield place, "no transformation is asked for that a layer could be kept out of", "Remove it."
-        stated = config.get("bias_correction", "none")
-        whole = "analytic" if stated == "none" else stated
-        way = entry["set"].get("bias_correction", "none")
-        if way not in ("none", whole):
-            hint = f"One way serves all layers: {whole} here, or 'bias_correction: {way}' in quant_config."
-            place = ("layer_overrides", index, "set", "bias_correction")
-            yield place, f"{way} correction of some layers, {whole} of the others", hint
 
 
 def _transformation(config: dict[str, Any]) -> Found:
@@ -77,22 +73,86 @@ def _transformation(config: dict[str, Any]) -> Found:
         yield (_QUANT, "equivalent_transformation"), "every transformation is switched off", hint
 
 
-def _tuning(config: dict[str, Any]) -> Found:
+def _asks(config: dict[str, Any], overrides: list[dict[str, Any]]) -> bool:
+    """Whether a step is asked for by name, of the whole model or of a layer."""
+    stated = [config, *(entry["set"] for entry in overrides)]
+    return any(block.get(name) not in (None, False, "none") for block in stated for name in STEPS)
+
+
+def _samples(data: dict[str, Any]) -> int | None:
+    """How many examples there are to judge on, where the recipe says so."""
+    samples: int | None = data.get("calibration", {}).get("samples")
+    return None if "samples" in data.get(_QUANT, {}).get("load", {}) else samples
+
+
+def _tuning(config: dict[str, Any], *, asks: bool, samples: int | None) -> Found:
     block = config.get("tuning", {})
-    alone = block.get("level") == "none"
-    if alone and block.get("max_int16"):
+    level, judge = block.get("level", "default"), block.get("judge", True)
+    if level == "none" and block.get("max_int16"):
         yield (_QUANT, "tuning", "max_int16"), "'max_int16' with level none", "Only a level lifts activations to int16."
-    if block.get("judge") is False and "held_out" in block:
+    if not judge and "held_out" in block:
         hint = "Nothing is held out where nothing is judged: remove one of the two."
         yield (_QUANT, "tuning", "held_out"), "'held_out' with 'judge: false'", hint
-    if alone and not any(config.get(name) for name in STEPS):
+    if level == "none" and not asks:
         for name in ("judge", "held_out"):
             if name in block:
                 hint = "Remove it, or ask for a step (hessian, search_weight_scale, ...)."
                 yield (_QUANT, "tuning", name), f"{name!r} with level none and no step asked for", hint
+    if level != "none" and not judge:
+        for name in ("level", "max_int16"):
+            if block.get(name):
+                hint = "Without a judge nothing is tried unasked: ask for steps, and say 'level: none'."
+                yield (_QUANT, "tuning", name), f"{name!r} with 'judge: false'", hint
+        if not asks and "level" not in block:
+            hint = "Say 'level: none' if nothing shall be tried, or ask for a step (hessian, search_weight_scale, ...)."
+            yield (_QUANT, "tuning", "judge"), "'judge: false' with no step asked for", hint
+    if level == "best" and judge and samples is not None and samples < LEAST_JUDGED:
+        hint = f"Give at least {LEAST_JUDGED}; or say 'level: none'."
+        yield (_QUANT, "tuning", "level"), f"level best with {samples} examples, too few to judge on", hint
 
 
-def _load(config: dict[str, Any]) -> Found:
+def _searching(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+    """The search is one of scales alone: weights with zero points are left out of it."""
+    if config.get("weights", {}).get("symmetric", True):
+        return
+    hint = "Remove it, or say 'weights: {symmetric: true}'."
+    if config.get("search_weight_scale") not in (None, False):
+        yield (_QUANT, "search_weight_scale"), "a search of weight scales beside zero points of weights", hint
+    for index, entry in enumerate(overrides):
+        if entry["set"].get("search_weight_scale"):
+            place = ("layer_overrides", index, "set", "search_weight_scale")
+            yield place, "a search of weight scales beside zero points of weights", hint
+
+
+def _learning(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+    """What ``mod`` is to learn and the rest of the recipe leaves nothing of, in any layer."""
+    block = config.get("mod")
+    if not isinstance(block, dict):
+        return
+    weights, ranges = config.get("weights", {}), config.get("calibration", {})
+    granularities = {
+        weights.get("granularity", "per_channel"),
+        *(entry["set"].get("granularity") for entry in overrides),
+    }
+    why = {}
+    if not ranges.get("asymmetric", True) and not any(entry["set"].get("asymmetric") for entry in overrides):
+        why["zero_point"] = "'asymmetric: false' leaves no zero point"
+    if not weights.get("symmetric", True):
+        why["weight_scale"] = "scales of weights with zero points are not learnt"
+    elif "per_channel" not in granularities:
+        why["weight_scale"] = f"scales {weights['granularity']} are not learnt"
+    if "scales" in config.get("load", {}):
+        why |= dict.fromkeys(("activation_scale", "zero_point"), "loaded scales stay as they are")
+    for index, name in enumerate(block.get("learn", ())):
+        if name in why:
+            yield (
+                (_QUANT, "mod", "learn", index),
+                why[name],
+                f"Take {name} out of learn; rounding can be learnt always.",
+            )
+
+
+def _load(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     block = config.get("load", {})
     place: Place = (_QUANT, "load")
     if "samples" in block and config.get("save_sample"):
@@ -109,6 +169,13 @@ def _load(config: dict[str, Any]) -> Found:
         hint = "Add 'tuning: {level: none}' to quant_config."
         yield (*place, "scales"), "tuning would move the loaded scales", hint
     if block.get("missing", "refuse") == "refuse":
-        for name in config.get("calibration", {}):
-            hint = "Remove it, or say 'missing: calibrate' for tensors that the file does not name."
-            yield (_QUANT, "calibration", name), f"{name!r} with loaded scales, which leave nothing to calibrate", hint
+        hint = "Remove it, or say 'missing: calibrate' for tensors that the file does not name."
+        blocks: list[tuple[Place, dict[str, Any]]] = [((_QUANT, "calibration"), config.get("calibration", {}))]
+        for index, entry in enumerate(overrides):
+            ranges = {
+                name: entry["set"][name] for name in ("method", "percentile", "asymmetric") if name in entry["set"]
+            }
+            blocks.append((("layer_overrides", index, "set"), ranges))
+        for at, stated in blocks:
+            for name in stated:
+                yield (*at, name), f"{name!r} with loaded scales, which leave nothing to calibrate", hint

@@ -97,8 +97,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardSoftware:
-    """Versions of what runs on the board; '' where the recipe does not say."""
+    """Versions of the vendor's SDK and of what runs on the board; '' where the recipe does not say."""
 
+    version: str = ""
     bsp: str = ""
     runtime: str = ""
 

@@ -160,12 +160,28 @@ def _calibration(data: dict[str, Any]) -> Found:
             if name in block:
                 hint = "Remove it ('null' takes an inherited one away): the loaded set is used as it is."
                 yield ("calibration", name), f"{name!r} with loaded samples, which are read instead", hint
+    if "letterboxed" in block and not _letterboxes(data):
+        hint = "Remove it: only a letterbox could put bars around pictures that have them already."
+        yield ("calibration", "letterboxed"), "'letterboxed' without a letterbox", hint
     if block.get("data") == "random" and block.get("purpose", "release") != "smoke":
         hint = "Give real data; or say 'purpose: smoke' for a trial whose artifact is marked as not releasable."
         yield ("calibration", "data"), "random data for a release", hint
 
 
+def _letterboxes(data: dict[str, Any]) -> bool:
+    """Whether the preset, as the recipe changes it, or the block of its own resizes into a letterbox."""
+    preset = data.get("preset", data.get("preprocess", {}))
+    block: dict[str, Any] = {"name": preset} if isinstance(preset, str) else preset
+    base = PRESETS.get(block.get("name", ""))
+    shipped = base.resize.kind if base is not None and base.resize is not None else None
+    kind = block["resize"]["kind"] if "resize" in block else shipped
+    return bool(kind == "letterbox")
+
+
 def _options(data: dict[str, Any]) -> Found:
+    if data.get("toolchain_options", {}).get("reference"):
+        hint = "Remove it; what concerns a platform stands in platform_options."
+        yield ("toolchain_options", "reference"), "the reference toolchain takes no options of its own", hint
     known = data.get("platforms") or [data.get("platform")]
     for name in data.get("platform_options", {}):
         if name not in known:

@@ -63,7 +63,8 @@ class Override:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """The lane, who decided it (``recipe`` or ``platform``), and what came of it. counts: ``{tensors: {dtype: n},
-    groups: {precision: n}}``; float_groups: what stays in float, each ``{group, kind, precision, why}``.
+    weights: {dtype: n}, groups: {precision: n}}``; float_groups: what stays in float, each ``{group, kind, precision,
+    why}``.
     """
 
     lane: str
@@ -74,12 +75,12 @@ class Precision:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], decided_by: str) -> Precision:
-        """From the calibrate stage's record."""
+    def from_record(cls, record: Mapping[str, Any], decided_by: str, lowered: Mapping[str, Any]) -> Precision:
+        """From the records of ``calibrate`` (or ``tune``) and, ``lowered``, of ``quantize``."""
         return cls(
             lane=record["lane"],
             decided_by=decided_by,
-            counts={name: record["counts"][name] for name in ("tensors", "groups")},
+            counts={name: record["counts"][name] for name in ("tensors", "weights", "groups")},
             overrides=tuple(
                 Override(
                     path=entry["path"],
@@ -91,7 +92,7 @@ class Precision:
                 for entry in record["overrides"]
             ),
             float_groups=tuple(record["float_groups"]),
-            warnings=tuple(record["warnings"]),
+            warnings=(*record["warnings"], *lowered["warnings"]),
         )
 
 

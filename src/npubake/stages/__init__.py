@@ -34,17 +34,17 @@ def _stage(
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        _stage("import", 2, {"model": "file", "data": "file*", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
+        _stage("import", 3, {"model": "file", "data": "file*", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
         _stage(
             "optimize",
-            2,
+            3,
             {"model": "onnx"},
             {"model": "onnx", "graph": "graph"},
             _ONNX,
         ),
         _stage(
             "check",
-            3,
+            4,
             {"graph": "graph", "calibration": "listing?", "validation": "listing?", "scales": "file?"},
             {"report": "record"},
         ),
@@ -71,7 +71,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "calibrate",
-            7,
+            8,
             {"model": "onnx", "graph": "graph", "statistics": "statistics", "scales": "file?"},
             {"model": "onnx", "parameters": "parameters", "record": "record"},
             _ONNX,
@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            6,
+            9,
             {
                 "model": "onnx",
                 "graph": "graph",
@@ -109,7 +109,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "quantize",
-            4,
+            5,
             {"model": "onnx", "graph": "graph", "parameters": "parameters"},
             {"model": "onnx", "removed": "onnx", "record": "record"},
             _ONNX,

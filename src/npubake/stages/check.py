@@ -9,6 +9,8 @@ Parameters (JSON; whatever is absent is not checked):
   sequence          {sequence_length, cache_length, axes: {input: [words]}, padded}: of a language model's preset
   runtime_input     {name: {type, range}}
   calibration       {granularity}: of activations; mod: {layers: [patterns]}
+  weights           {bits, granularity, group_size, symmetric}
+  asked             places below quant_config at which something is asked of the whole model (plan/asked.py)
   bits              {op_types: {type: precision}, roles: {role: precision}}: applied before the layer overrides
   layer_overrides   [{match: {names, patterns, op_types, roles, subgraph: {from, to}}, set: {...}}]
   remove            {inputs: [types], outputs: [types]}
@@ -25,8 +27,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from npubake.calibration.listing_faults import data_faults
 from npubake.errors import BuildError, Fault, RecipeError
-from npubake.graph.bit_policy import override_paths, with_bit_policy
+from npubake.graph.bit_policy import with_bit_policy
 from npubake.graph.edge_checks import (
     PICTURE_CHANNELS,
     input_faults,
@@ -41,11 +44,20 @@ from npubake.graph.sequence_axes import sequence_faults
 from npubake.graph.summary import GraphSummary
 from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
-from npubake.quant.asked_in_vain import granularity_faults, learnt_layer_faults, setting_faults
-from npubake.quant.lanes import has_integer_kernel, is_integer, parse_lane
+from npubake.quant.asked_in_vain import (
+    format_faults,
+    granularity_faults,
+    learnt_layer_faults,
+    setting_faults,
+    shadowed,
+    unheard,
+)
+from npubake.quant.asked_of_all import recipe_faults, recipe_warnings
+from npubake.quant.impossible import kernel_faults, kernel_warnings, precision_faults
+from npubake.quant.lanes import is_integer, parse_lane
+from npubake.quant.left_in_float import left_in_float
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
-
-_SHOWN = 10
+from npubake.stages.json_files import write_json
 
 
 def run(job: Job) -> None:
@@ -56,19 +68,23 @@ def run(job: Job) -> None:
     resolved, faults = match_overrides(summary, overrides)
     inputs = params.get("inputs", {})
     faults += input_faults(summary, inputs)
-    faults += _precision_faults(params)
+    faults += precision_faults(params, overrides)
     faults += sequence_faults(summary, params["sequence"]) if params.get("sequence") else ()
     faults += granularity_faults(params)
-    faults += learnt_layer_faults(summary, params)
-    faults += _kernel_faults(summary, overrides, resolved)
+    faults += kernel_faults(summary, overrides, resolved)
     faults += runtime_input_faults(summary, params.get("runtime_input", {}), inputs)
     faults += metric_faults(summary, params["metric"]) if params.get("metric") else ()
     precisions = _precisions(summary, params, resolved)
+    faults += learnt_layer_faults(summary, params, precisions)
     if precisions is not None:
         faults += setting_faults(summary, overrides, resolved, precisions)
+        faults += recipe_faults(summary, params.get("asked", ()), precisions, params.get("platform", {}))
+        faults += _format_faults(summary, params, resolved, precisions)
     faults += _removal_faults(summary, params, precisions)
     faults += _memory_faults(params)
-    faults += _data_faults(job)
+    smoke = params.get("purpose", "release") == "smoke"
+    listings = _listing(job, "calibration"), _listing(job, "validation")
+    faults += data_faults(*listings, wanted=int(params.get("min_samples", 0)), smoke=smoke)
     faults += _scale_faults(job, summary)
     if faults:
         raise RecipeError(*faults)
@@ -76,9 +92,17 @@ def run(job: Job) -> None:
         "lane": params.get("lane"),
         "platform": params.get("platform", {}).get("name"),
         "overrides": [_entry(overrides[entry.index], entry) for entry in resolved],
-        "warnings": [*summary.notes, *_float_warnings(summary, overrides, resolved), *_padding(summary, params)],
+        "warnings": [
+            *summary.notes,
+            *(left_in_float(summary, precisions.groups) if precisions is not None else ()),
+            *kernel_warnings(summary, overrides, resolved),
+            *(recipe_warnings(summary, params.get("asked", ()), precisions) if precisions is not None else ()),
+            *(unheard(summary, overrides, resolved, precisions) if precisions is not None else ()),
+            *shadowed(overrides, resolved),
+            *_padding(summary, params),
+        ],
     }
-    job.outputs["report"].write_text(json.dumps(report, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    write_json(job, "report", report)
 
 
 def _removal_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None) -> Iterator[Fault]:
@@ -110,27 +134,41 @@ def _precisions(
     except BuildError:
         return None
     overrides = _overrides(params)
-    asked = [
-        Asked(
-            path=entry.path,
-            groups=entry.groups,
-            precision=overrides[entry.index].get("set", {}).get("activation"),
-            output=overrides[entry.index].get("set", {}).get("output"),
-            fuse=overrides[entry.index].get("set", {}).get("fuse"),
-        )
-        for entry in resolved
-    ]
+    asked = [Asked.of(entry.path, entry.groups, overrides[entry.index].get("set", {})) for entry in resolved]
     return decide_precisions(summary, lane, asked, frozenset())
+
+
+def _format_faults(
+    summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...], precisions: Precisions
+) -> Iterator[Fault]:
+    """What is asked of the formats of weights and comes to nothing."""
+    asked, overrides = params.get("asked", ()), _overrides(params)
+    keys = {"weights", "granularity", "group_size"}
+    if not any(place.startswith("weights.") for place in asked) and not any(
+        keys & entry.get("set", {}).keys() for entry in overrides
+    ):
+        return
+    from npubake.quant.request import parse_request  # it loads numpy, which nothing else here needs
+    from npubake.quant.weight_choice import weight_formats
+
+    try:
+        request = parse_request(
+            {name: params[name] for name in ("lane", "weights", "bits", "layer_overrides") if name in params}
+        )
+    except RecipeError as error:
+        yield from error.faults
+        return
+    matched = [entry.groups for entry in resolved]
+    made = weight_formats(summary, request, matched).by_group
+    integer = {group.name for group in summary.groups if precisions.holds_weights(group)}
+    formats = {name: held for name, held in made.items() if name in integer}
+    narrow = [place for place in asked if place != "weights.bits" or request.weight_bits == 4]
+    yield from format_faults(summary, narrow, formats, overrides, resolved)
 
 
 def _overrides(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """The bit policy and the layer overrides, in the order in which they win."""
     return with_bit_policy(params.get("bits", {}), params.get("layer_overrides", ()))
-
-
-def _setting(place: str, override: Mapping[str, Any]) -> str:
-    """Where in the recipe an override asks for its precision."""
-    return f"$.{place}" if "path" in override else f"$.{place}.set.activation"
 
 
 def _entry(override: Mapping[str, Any], resolved: ResolvedOverride) -> dict[str, Any]:
@@ -142,54 +180,6 @@ def _entry(override: Mapping[str, Any], resolved: ResolvedOverride) -> dict[str,
     }
 
 
-def _precision_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
-    """Precisions that the platform does not have: of the lane, and of each override."""
-    platform = params.get("platform", {})
-    allowed = platform.get("precisions")
-    name = platform.get("name", "the platform")
-    hint = f"{name} has: {', '.join(allowed or ())}"
-    if params.get("lane"):
-        try:
-            lane = parse_lane(params["lane"])
-        except BuildError as error:
-            yield from error.faults
-        else:
-            wanted = {lane.general, *lane.op_types.values()}
-            for precision in sorted(wanted - set(allowed if allowed is not None else wanted)):
-                what = f"lane {lane.name} needs {precision}, which {name} does not have"
-                yield Fault(what=what, path="$.quant_config.lane", hint=hint)
-    overrides = _overrides(params)
-    for place, override in zip(override_paths(overrides), overrides, strict=True):
-        asked = override.get("set", {}).get("activation")
-        if asked is not None and allowed is not None and asked not in allowed:
-            yield Fault(what=f"{name} does not have {asked}", path=_setting(place, override), hint=hint)
-
-
-def _kernel_faults(summary: GraphSummary, overrides: Any, resolved: tuple[ResolvedOverride, ...]) -> Iterator[Fault]:
-    """Overrides that ask integers of layers of which none can be computed in integers."""
-    for entry in resolved:
-        refused = _without_kernel(summary, overrides[entry.index], entry)
-        if refused and len(refused) == len(entry.groups):
-            what = f"none of the layers that it matches has an integer kernel: {', '.join(refused[:_SHOWN])}"
-            path = _setting(entry.path, overrides[entry.index])
-            yield Fault(what=what, path=path, hint="ask float16 or float32 of them, or remove the override")
-
-
-def _float_warnings(summary: GraphSummary, overrides: Any, resolved: tuple[ResolvedOverride, ...]) -> Iterator[str]:
-    for entry in resolved:
-        refused = _without_kernel(summary, overrides[entry.index], entry)
-        if refused:
-            yield f"{entry.path}: no integer kernel, stays in float: {', '.join(refused)}"
-
-
-def _without_kernel(summary: GraphSummary, override: Mapping[str, Any], entry: ResolvedOverride) -> list[str]:
-    """Matched groups that cannot do what the override asks."""
-    if override.get("set", {}).get("activation") not in ("int8", "int16"):
-        return []
-    matched = set(entry.groups)
-    return [group.name for group in summary.groups if group.name in matched and not has_integer_kernel(summary, group)]
-
-
 def _memory_faults(params: Mapping[str, Any]) -> list[Fault]:
     platform, asked = params.get("platform", {}), params.get("options", {}).get("max_l2m_bytes")
     return l2m_faults(asked, platform.get("max_l2m_bytes"), platform.get("name", "the platform"))
@@ -197,30 +187,6 @@ def _memory_faults(params: Mapping[str, Any]) -> list[Fault]:
 
 def _padding(summary: GraphSummary, params: Mapping[str, Any]) -> Iterator[str]:
     return padding_warnings(summary) if params.get("options", {}).get("output_no_padding") else iter(())
-
-
-def _data_faults(job: Job) -> Iterator[Fault]:
-    """Too few examples, and calibration files that are validated on too."""
-    calibration, validation = _listing(job, "calibration"), _listing(job, "validation")
-    smoke = job.params.get("purpose", "release") == "smoke"
-    wanted = int(job.params.get("min_samples", 0))
-    if calibration is not None and not smoke:
-        count = len(calibration.get("examples", calibration["files"]))
-        counted = "npz" not in calibration.get("kind", "")  # one npz may hold many examples: counted when it is read
-        if calibration.get("kind") == "random":
-            hint = "give real data, or say 'purpose: smoke' for a trial that is marked as not releasable"
-            yield Fault(what="random calibration data for a release", path="$.calibration.data", hint=hint)
-        elif counted and count < wanted:
-            what = f"{count} calibration examples where {wanted} are asked for"
-            yield Fault(what=what, path="$.calibration.samples", hint="add data, or lower calibration.samples")
-    if calibration is None or validation is None:
-        return
-    judged = {entry["digest"]: entry["name"] for entry in validation["files"]}
-    shared = [entry for entry in calibration["files"] if entry["digest"] in judged]
-    for entry in shared[:_SHOWN]:
-        what = f"calibration file {entry['name']} has the same bytes as validation file {judged[entry['digest']]}"
-        hint = f"remove it from one of the two sets ({len(shared)} such files in all)"
-        yield Fault(what=what, where=entry["name"], path="$.calibration.data", hint=hint)
 
 
 def _scale_faults(job: Job, summary: GraphSummary) -> Sequence[Fault]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 
 from npubake.pipeline.stage import Job
+from npubake.stages.json_files import write_json
 from npubake.verify.diagnosis import refuse_failures
 from npubake.verify.gates import Gate, judge
 
@@ -22,5 +23,4 @@ def run(job: Job) -> None:
     )
     checks = judge(gate, figures)
     refuse_failures(gate, checks, figures, evidence)
-    text = json.dumps([asdict(check) for check in checks], sort_keys=True, indent=1, allow_nan=False)
-    job.outputs["verdict"].write_text(text + "\n", encoding="utf-8")
+    write_json(job, "verdict", [asdict(check) for check in checks])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from npubake.calibration.samples import SampleSet
 from npubake.pipeline.stage import Job
+from npubake.stages.json_files import write_json
 from npubake.verify.comparison import Run, TracedModel, compare_models
 
 
@@ -20,5 +19,4 @@ def run(job: Job) -> None:
         how = Run(limit=job.params.get("limit"), threads=job.threads, progress=job.progress)
         comparison = compare_models(reference, candidate, samples, how)
         facts = {"version": 1, "kind": "tensors", "boundary": job.params["boundary"], "random": samples.random}
-    text = json.dumps({**facts, **comparison.to_json()}, sort_keys=True, indent=1, allow_nan=False)
-    job.outputs["figures"].write_text(text + "\n", encoding="utf-8")
+    write_json(job, "figures", {**facts, **comparison.to_json()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from npubake.fixedpoint.ptq import fix_nonlinear
@@ -10,6 +9,7 @@ from npubake.graph.model_file import load_model, save_model
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
+from npubake.stages.json_files import write_json
 
 
 def run(job: Job) -> None:
@@ -28,4 +28,4 @@ def run(job: Job) -> None:
         "provenance": [asdict(entry) for entry in fixed.provenance],
         "tables": [asdict(entry) for entry in fixed.tables],
     }
-    job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    write_json(job, "record", record)

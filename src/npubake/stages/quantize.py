@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from npubake.fixedpoint.quantising import EdgeRequest, quantise
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.summary import GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
+from npubake.stages.json_files import write_json
 
 
 def run(job: Job) -> None:
@@ -23,5 +22,4 @@ def run(job: Job) -> None:
     )
     save_model(made.model, job.outputs["model"])
     save_model(made.removed, job.outputs["removed"])
-    text = json.dumps(made.record, sort_keys=True, indent=1, allow_nan=False)
-    job.outputs["record"].write_text(text + "\n", encoding="utf-8")
+    write_json(job, "record", made.record)

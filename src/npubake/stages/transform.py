@@ -6,7 +6,6 @@ Parameters: ``cross_layer_equalization`` (true), ``smoothing`` (0.5, or false), 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from npubake.calibration.inference import TensorSession
@@ -21,6 +20,7 @@ from npubake.graph.summary import GraphSummary
 from npubake.graph.transforming import Settings, Transformed, excluded_nodes, transform
 from npubake.graph.transforms.ranges import ChannelRange
 from npubake.pipeline.stage import Job
+from npubake.stages.json_files import write_json
 
 LEAST_COSINE = 0.99999
 _EXAMPLES = 8  # of the calibration set, evenly spread, that both models run
@@ -49,8 +49,7 @@ def run(job: Job) -> None:
 
 
 def _write_record(job: Job, made: Transformed, cosines: dict[str, float]) -> None:
-    record = {**made.to_json(), "cosine": cosines}
-    job.outputs["record"].write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    write_json(job, "record", {**made.to_json(), "cosine": cosines})
 
 
 def _ranges(statistics: Statistics) -> dict[str, ChannelRange]:

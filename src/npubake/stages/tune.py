@@ -9,7 +9,7 @@ Outputs: ``float``, the float model that the integers are exact for (weights are
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +17,14 @@ from npubake.calibration.samples import SampleSet
 from npubake.graph.model_file import load_model, save_model
 from npubake.graph.resolve import resolve_overrides
 from npubake.pipeline.stage import Job
+from npubake.quant.loading import loaded_facts
+from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import QuantizationParameters
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.record import record_json
 from npubake.quant.resolved import layers_to_learn
-from npubake.stages.calibrate import loaded_facts, model_facts, read_request, read_subject
+from npubake.stages.calibrate import read_request, read_subject
+from npubake.stages.json_files import write_json
 from npubake.tuning.candidate import Start
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.steps import Tuned, tune
@@ -47,7 +50,16 @@ def run(job: Job) -> None:
         tuned = tune(starts, samples, settings, job.threads, job.progress)
     graph = files[[start.name for start in starts].index(tuned.candidate.start.name)][1]
     job.outputs["graph"].write_bytes(graph.read_bytes())
-    _write(job, tuned)
+    _write(job, tuned, list(_idle(job, settings, tuned, transformed=len(starts) > 1)))
+
+
+def _idle(job: Job, settings: TuneSettings, tuned: Tuned, *, transformed: bool) -> Iterator[str]:
+    """What was asked for and came to nothing, as warnings."""
+    if settings.transformed and job.optional("transformed_model") is not None and not transformed:
+        yield "equivalent_transformation: nothing was found to gain by it, the graph is as it was"
+    if tuned.record["unjudged"] and settings.judge and settings.level != "none":
+        why = tuned.record["unjudged"]
+        yield f"tuning: no step of level {settings.level} was tried, since nothing could be judged: {why}"
 
 
 def _start(name: str, job: Job, model: Path, graph: Path, statistics: Path) -> Start:
@@ -63,7 +75,7 @@ def _start(name: str, job: Job, model: Path, graph: Path, statistics: Path) -> S
     )
 
 
-def _write(job: Job, tuned: Tuned) -> None:
+def _write(job: Job, tuned: Tuned, idle: list[str]) -> None:
     candidate, summary = tuned.candidate, tuned.candidate.start.subject.summary
     real = candidate.float_model()
     calibrated = calibrated_model(real, summary, model_facts(real), candidate.parameters)
@@ -71,8 +83,8 @@ def _write(job: Job, tuned: Tuned) -> None:
     save_model(calibrated.model, job.outputs["model"])
     candidate.parameters.save(job.outputs["parameters"])
     record = record_json(candidate.assignment.record, candidate.parameters, summary, calibrated.provenance)
+    record["warnings"] += idle
     loaded = candidate.start.request.loaded
     if loaded is not None and job.optional("scales") is not None:
-        record |= loaded_facts(loaded, candidate.assignment, record["warnings"])
-    text = json.dumps({**record, "tuning": tuned.record}, sort_keys=True, indent=1, allow_nan=False)
-    job.outputs["record"].write_text(text + "\n", encoding="utf-8")
+        record |= loaded_facts(loaded, candidate.parameters, record["warnings"])
+    write_json(job, "record", {**record, "tuning": tuned.record})

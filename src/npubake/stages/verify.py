@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict
 from typing import Any
 
 from npubake.calibration.samples import SampleSet
 from npubake.graph.model_file import load_model
 from npubake.pipeline.stage import Job
+from npubake.stages.json_files import write_json
 from npubake.toolchains.reference.package_file import Package
 from npubake.toolchains.reference.verification import FLOAT_COSINE, judge, record_runs
 
@@ -40,5 +40,4 @@ def run(job: Job) -> None:
         "deployable_sha256": hashlib.sha256(deployable).hexdigest(),
         "recorded_sha256": hashlib.sha256(job.outputs["outputs"].read_bytes()).hexdigest(),
     }
-    text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False)
-    job.outputs["record"].write_text(text + "\n", encoding="utf-8")
+    write_json(job, "record", record)

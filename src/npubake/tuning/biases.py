@@ -25,12 +25,12 @@ Wide = NDArray[np.float64]
 def corrected_from_statistics(candidate: Candidate, groups: Collection[str]) -> dict[str, Array]:
     """New biases of ``groups``, by initialiser; from the channel means of the statistics, so without an inference."""
     layers = [layer for name, layer in candidate.layers.items() if name in groups and correctable(layer)]
-    means = channel_means(candidate.start, [layer.form.tensor for layer in layers])
+    means = channel_means(candidate.start, [layer.form for layer in layers])
     found = {}
     for layer in layers:
-        if layer.form.tensor in means:
+        if layer.group in means:
             values = candidate.constants.get(layer.operand.initializer, layer.nearest)
-            columns = covered_means(layer.form, means[layer.form.tensor])
+            columns = covered_means(layer.form, means[layer.group])
             found[layer.operand.bias_name] = corrected_bias(layer, values, columns)
     return found
 

@@ -11,7 +11,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from npubake.calibration.channels import channel_axes
 from npubake.quant.assign import Assignment, Subject, assign
 from npubake.quant.operands import WeightedOperand, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
@@ -150,12 +149,15 @@ def on_bias_grid(layer: Layer, bias: Array) -> Array:
     return np.asarray(codes.astype(np.float32) * scales.astype(np.float32), np.float32)
 
 
-def channel_means(start: Start, tensors: Iterable[str]) -> dict[str, NDArray[np.float64]]:
-    """Mean of each channel of each tensor over the calibration set, from its statistics; float64 [channels]."""
-    axes = channel_axes(start.subject.summary)
+def channel_means(start: Start, forms: Iterable[MatrixForm]) -> dict[str, NDArray[np.float64]]:
+    """Group -> mean of each input channel over the calibration set, from the statistics; float64 [channels].
+
+    A tensor that groups read along unlike axes (a Conv and a MatMul) has the channels of one of them alone
+    (calibration/channels.py): the others have no means.
+    """
     found: dict[str, Any] = {}
-    for name in tensors:
-        entry = start.subject.statistics.get(name)
-        if entry is not None and entry.channels is not None and name in axes:
-            found[name] = entry.channels.sums / (entry.count / len(entry.channels.sums))
+    for form in forms:
+        entry = start.subject.statistics.get(form.tensor)
+        if entry is not None and entry.channels is not None and entry.channels.axis == form.input_axis:
+            found[form.group] = entry.channels.sums / (entry.count / len(entry.channels.sums))
     return found

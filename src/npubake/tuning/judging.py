@@ -1,16 +1,16 @@
 """tuning: the judge. A slice of the calibration set that no step has seen, the float model's answers on it, figures.
 
-Judged by SQNR in dB, pooled over the slice for each output: 10 log10(sum of squares of the float values / sum of
-squares of the differences). Where an output is a Softmax that is nearly saturated, its logits are judged in its place:
-the probabilities of such a network swing by 10 dB between neighbouring settings and say little. Where an output has few
-elements, what its last weighted layer reads is judged beside it: ten logits of eight examples hardly tell 1 dB.
+Judged by SQNR in dB (quant/sqnr.py), pooled over the slice for each output: the float values against the differences.
+Where an output is a Softmax that is nearly saturated, its logits are judged in its place: the probabilities of such a
+network swing by 10 dB between neighbouring settings and say little. Where an output has few elements, what its last
+weighted layer reads is judged beside it: ten logits of eight examples hardly tell 1 dB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log10, prod
+from math import inf, isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from npubake.calibration.samples import SampleSet
 from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
+from npubake.quant.sqnr import sqnr_db
 from npubake.tuning.execution import values_of
 from npubake.tuning.simulation import Form, Simulator
 
@@ -139,16 +140,20 @@ class Judge:
     def _example(self, place: int, values: Mapping[str, NDArray[Any]]) -> Example:
         found = {}
         for tensor in self.tensors:
-            wanted = self.references[place][tensor].astype(np.float64)
-            found[tensor] = float(np.square(wanted).sum()), float(np.square(wanted - values[tensor]).sum())
+            wanted = self.references[place][tensor]
+            found[tensor] = float(np.square(wanted.astype(np.float64)).sum()), noise_of(wanted, values[tensor])
         return found
 
 
 def decibels(signal: float, noise: float) -> float:
-    """10 log10(signal / noise), to 0.01 dB, between -120 and 120."""
-    if noise <= 0.0 or signal <= 0.0:
-        return _EXACT_DB if noise <= 0.0 else -_EXACT_DB
-    return round(min(max(10.0 * log10(signal / noise), -_EXACT_DB), _EXACT_DB), 2)
+    """SQNR to 0.01 dB, between -120 and 120."""
+    return round(sqnr_db(signal, noise, _EXACT_DB), 2)
+
+
+def noise_of(wanted: NDArray[Any], values: NDArray[Any]) -> float:
+    """Sum of squares of the difference; infinite where it is no number."""
+    found = float(np.square(wanted.astype(np.float64) - values).sum())
+    return found if isfinite(found) else inf
 
 
 def _logits(summary: GraphSummary) -> dict[str, str]:

@@ -17,8 +17,8 @@ from npubake.tuning.searching import nearest_everywhere
 
 NARROW = 150  # columns of a layer whose Hessian is quick to gather and to round by
 # narrow, float: each layer from what it reads in the float model, narrow layers alone or all; execution: in order of
-# execution, from what the quantised layers before it make.
-Way = Literal["narrow", "float", "execution"]
+# execution, from what the quantised layers before it make; biases: the same, and the weights stay as they are.
+Way = Literal["narrow", "float", "execution", "biases"]
 _LEARNING_BYTES = 1 << 30  # of activations held while layers are rounded in order of execution
 _LEAST_LEARNT = 4
 
@@ -43,9 +43,9 @@ class Learner:
         )
 
     def learn(self, before: Candidate, indices: Sequence[int], way: Way, how: Rounding) -> tuple[Candidate, int]:
-        """``before`` rounded anew, and from how many examples. narrow: what other layers hold stays."""
-        base = before if way == "narrow" else nearest_everywhere(before)
-        if way == "execution":
+        """``before`` rounded anew, and from how many examples. narrow, biases: what other layers hold stays."""
+        base = before if way in ("narrow", "biases") else nearest_everywhere(before)
+        if way in ("execution", "biases"):
             feeds = self.feeds(base, indices)
             made, count = round_in_execution(base, feeds, how), len(feeds)
         else:

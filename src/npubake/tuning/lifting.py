@@ -17,7 +17,7 @@ from npubake.quant.ranges import including_zero, widened
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.tensor_ranges import WIDE_MARGIN
 from npubake.tuning.candidate import Candidate
-from npubake.tuning.judging import Score
+from npubake.tuning.judging import Score, noise_of
 from npubake.tuning.ranking import worst_first
 from npubake.tuning.simulation import Form, Simulator, form_of, untouched
 from npubake.tuning.trials import Bench, Standing
@@ -156,7 +156,7 @@ class IsolatedNoise:
             values = self.simulator.run(self.bench.judge.feeds[place], chosen)
             for name, wanted in answer.items():
                 energy = float(np.square(wanted.astype(np.float64)).sum())
-                total += float(np.square(wanted.astype(np.float64) - values[name]).sum()) / max(energy, 1e-30)
+                total += noise_of(wanted, values[name]) / max(energy, 1e-30)
         return total
 
 

@@ -67,6 +67,11 @@ class MatrixForm:
             return prod(self.input_shape[:-1])
         return self.output_shape[0] * prod(self.output_shape[2:])
 
+    @property
+    def input_axis(self) -> int:
+        """The axis of ``tensor`` along which its input channels lie."""
+        return len(self.input_shape) - 1 if self.operator == "linear" else 1
+
     def to_matrix(self, weights: NDArray[Any]) -> NDArray[Any]:
         """An array in the initialiser's shape as [groups, rows, columns]; dtype kept."""
         if self.operator == "linear":

@@ -85,7 +85,7 @@ class Walk:
         self.made: dict[str, Array] = {}
         self._real = Stream(candidate.start.model, feeds, {}, threads)
         self._quantised = Stream(with_forms(simulated, candidate.forms()), feeds, given, threads)
-        self._views = simulated.views
+        self._reads = {node.name: node.input[0] for node in simulated.model.graph.node if node.input}
         self._place = {node.name: index for index, node in enumerate(candidate.start.model.graph.node)}
         self.examples = range(len(feeds))
 
@@ -97,9 +97,8 @@ class Walk:
             yield layer
 
     def read(self, layer: Layer, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What ``layer`` reads in the quantised model, and in the float one."""
-        tensor = layer.form.tensor
-        return self._quantised.live[index][self._views[tensor]], self._real.live[index][tensor]
+        """What ``layer`` reads in the quantised model (a graph output may read otherwise), and in the float one."""
+        return self._quantised.live[index][self._reads[layer.operand.node]], self._real.live[index][layer.form.tensor]
 
     def settle(self, layer: Layer, made: Mapping[str, Array]) -> None:
         """Constants of ``layer``, for all that comes behind it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Level = Literal["none", "default", "best"]
@@ -14,17 +14,22 @@ HELD_OUT = 0.25  # the share of schemas/recipe.schema.json; a test compares them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One step. asked: groups of which the recipe asks it; forbidden: groups from which it keeps it; settings: its
-    block of the recipe.
+    """One step. asked: groups of which the recipe asks it; forbidden: groups from which it keeps it; words: what it
+    says of each group that it asks it of, where that is a word; settings: its block of the recipe.
     """
 
     asked: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
+    words: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any]
 
     def among(self, groups: Collection[str], *, free: bool) -> frozenset[str]:
         """Of ``groups`` those that it is asked of; with ``free`` all from which it is not kept."""
         return frozenset(groups) - self.forbidden if free else frozenset(groups) & self.asked
+
+    def saying(self, word: str) -> frozenset[str]:
+        """The groups that it is asked of by ``word``."""
+        return frozenset(name for name, said in self.words.items() if said == word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,20 +87,18 @@ def _choice(
     matched: Sequence[tuple[str, ...]],
 ) -> Choice:
     """The recipe's own word for all groups, then its layer overrides in order."""
-    said: dict[str, bool] = {}
-    settings: Mapping[str, Any] = asked if isinstance(asked, Mapping) else {}
-    if isinstance(asked, str):
-        settings = {"how": asked}
+    said: dict[str, Any] = {}
     if asked is not None:
-        said = dict.fromkeys(groups, _wanted(asked))
+        said = dict.fromkeys(groups, asked)
     for entry, names in zip(overrides, matched, strict=True):
         word = entry.get("set", {}).get(step)
         if word is not None:
-            said.update(dict.fromkeys(names, _wanted(word)))
+            said.update(dict.fromkeys(names, word))
     return Choice(
-        asked=frozenset(name for name, wanted in said.items() if wanted),
-        forbidden=frozenset(name for name, wanted in said.items() if not wanted),
-        settings=settings,
+        asked=frozenset(name for name, word in said.items() if _wanted(word)),
+        forbidden=frozenset(name for name, word in said.items() if not _wanted(word)),
+        words={name: word for name, word in said.items() if isinstance(word, str) and _wanted(word)},
+        settings=asked if isinstance(asked, Mapping) else {},
     )
 
 

@@ -4,7 +4,8 @@ The calibrated (QDQ) model enters. Each QuantizeLinear and DequantizeLinear pair
 ``Mul(Clip(Round(Div(x, scale)), low, high), scale)`` with scale, low and high fed at run time: the operations of ONNX
 QuantizeLinear (the zero point moved into the limits), so that one session answers for any choice of bits and
 ranges, and any tensor can be left alone. Weights and biases become float constants, code * scale: a new session serves
-another choice of weights.
+another choice of weights. What is not a number counts as 0 where it is quantised, as in the integer model: 0 / 0 where
+a small divisor rounds to 0, or a function outside its domain.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from npubake.graph.summary import GraphSummary
 from npubake.quant.parameters import TensorParameters, limits
 
 Array = NDArray[np.float32]
+_PARTIAL = frozenset(("Div", "Mod", "Sqrt", "Log", "Pow", "Asin", "Acos", "Acosh", "Atanh"))  # NaN for some numbers
 _MANTISSA = 24  # a step of absmax / 2**24 leaves every float32 value below absmax as good as unchanged
 
 
@@ -117,6 +119,7 @@ class _Opening:
         self.summary = summary
         self.stored = {tensor.name: tensor for tensor in calibrated.graph.initializer}
         self.makers = {name: node for node in calibrated.graph.node for name in node.output}
+        self.groups = summary.producer_group()
         self.names = all_names(calibrated)
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
@@ -170,6 +173,7 @@ class _Opening:
         name = fresh_name(f"{tensor}/form", self.names)
         ends = [f"{name}/scale", f"{name}/low", f"{name}/high"]
         self.inputs.extend(helper.make_tensor_value_info(end, TensorProto.FLOAT, []) for end in ends)
+        source = self._number(tensor, source)
         steps = [f"{name}/{step}" for step in ("quotient", "code", "clipped")]
         scale, low, high = ends
         for op_type, inputs, output in (
@@ -181,6 +185,17 @@ class _Opening:
             self.nodes.append(helper.make_node(op_type, inputs, [output], name=output))
         self.forms[tensor] = name
         self.views[tensor] = result
+
+    def _number(self, tensor: str, source: str) -> str:
+        """``source`` with 0 for what is not a number, where a group makes it that may make such."""
+        group = self.groups.get(tensor)
+        if group is None or _PARTIAL.isdisjoint(self.original[name].op_type for name in group.nodes):
+            return source
+        missing, zero, number = (fresh_name(f"{tensor}/{part}", self.names) for part in ("missing", "zero", "number"))
+        self.stored[zero] = numpy_helper.from_array(np.zeros((), np.float32), zero)
+        self.nodes.append(helper.make_node("IsNaN", [source], [missing], name=missing))
+        self.nodes.append(helper.make_node("Where", [missing, zero, source], [number], name=number))
+        return number
 
     def _source(self, name: str) -> str:
         """The optimised graph's name of what ``name`` holds: behind the Casts of float16, or what a node makes."""

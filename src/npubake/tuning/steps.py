@@ -78,7 +78,7 @@ class _Run:
     settings: TuneSettings
     starts: Sequence[Start]
     _best: Standing | None = None
-    _learned: tuple[Way, Rounding] | None = None  # how the weights of the best candidate were learned
+    _learned: tuple[tuple[Way, Rounding], ...] = ()  # how the best candidate's weights, then its biases, were learned
     _taught: Teaching | None = None  # likewise by ``mod``, after that
     refitted: int = 0
 
@@ -157,8 +157,8 @@ class _Run:
             ways: tuple[Way, ...] = ("execution",) if asymmetric else ("float",)
             for way in ("float", "execution") if best and asymmetric else ways:
                 self._rounded("hessian", way, groups, dict(choice.settings))
-        if self._empirical() or best:
-            self._rounded("bias_correction", "execution", frozenset(), {"how": "empirical"})
+        if self._empirical or best:
+            self._rounded("bias_correction", "biases", frozenset(), {"how": "empirical"})
 
     @property
     def to_teach(self) -> frozenset[str]:
@@ -182,13 +182,13 @@ class _Run:
 
     def learn_from_all(self) -> None:
         """Once the judge has chosen how to round, round with the examples that judged among those learned from."""
-        if not self.bench.judging or (self._learned is None and self._taught is None):
+        if not self.bench.judging or not (self._learned or self._taught):
             return
         made = self.best.candidate
         indices = (*self.parts.judged, *self.parts.learn)
         feeds = self.learner.feeds(made, indices)
-        if self._learned is not None:
-            made, self.refitted = self.learner.learn(made, indices, *self._learned)
+        for way, how in self._learned:
+            made, self.refitted = self.learner.learn(made, indices, way, how)
         if self._taught is not None:
             again = replace(self._taught, learn=self._taught.learn - SCALES)  # scales stay as they were judged
             made = taught(made, feeds, again, lambda same: same, lambda _done: None)
@@ -197,8 +197,8 @@ class _Run:
 
     def _with_biases(self, plain: Standing) -> Standing:
         choice = self.settings.choices["bias_correction"]
-        groups = choice.among(plain.candidate.layers, free=self.free)
-        if not groups or self._empirical():
+        groups = choice.among(plain.candidate.layers, free=self.free) - self._empirical
+        if not groups:
             return plain
         constants = corrected_from_statistics(plain.candidate, groups)
         if not constants:
@@ -230,30 +230,36 @@ class _Run:
         biases = corrected_from_statistics(proposal, groups)
         return replace(proposal, constants={**proposal.constants, **biases})
 
-    def _empirical(self) -> bool:
-        choice = self.settings.choices["bias_correction"]
-        return bool(choice.asked) and choice.settings.get("how") == "empirical"
+    @property
+    def _empirical(self) -> frozenset[str]:
+        """Groups whose biases the recipe asks to be corrected from examples."""
+        return self.settings.choices["bias_correction"].saying("empirical")
 
     def _rounded(self, step: str, way: Way, groups: frozenset[str], settings: Mapping[str, Any]) -> None:
         before = self.best.candidate
         free = step == "hessian" or self.free
         corrected = self.settings.choices["bias_correction"].among(before.layers, free=free)
+        if step == "bias_correction" and not (free and self.settings.level == "best"):
+            corrected &= self._empirical
         if way == "narrow":
             corrected &= groups
         how = self.learner.how(groups, corrected, settings)
         made, _ = self.learner.learn(before, self.parts.learn, way, how)
         proposal = self.bench.stand(made)
-        told = {"layers": len(groups), "activations": "float"} if way == "narrow" else {"activations": way}
+        told: dict[str, Any] = {"activations": "execution" if way == "biases" else way}
+        if way == "narrow":
+            told = {"layers": len(groups), "activations": "float"}
         least = EXECUTION_GAIN_DB if step == "hessian" and way == "execution" else GAIN_DB
         self._best = self.bench.compare(self.best, proposal, step, {**settings, **told}, least)
         if self._best is proposal:
-            self._learned = way, how
+            kept = self._learned if way == "biases" else ()
+            self._learned = (*kept, (way, how))
 
     def _learned_like_before(self, proposal: Candidate) -> Candidate:
         """``proposal`` with the weights learned again, on its own grids, that the best candidate has learned."""
-        if self._learned is None:
-            return proposal
-        return self.learner.learn(proposal, self.parts.learn, *self._learned)[0]
+        for way, how in self._learned:
+            proposal, _ = self.learner.learn(proposal, self.parts.learn, way, how)
+        return proposal
 
 
 def _record(run: _Run) -> dict[str, Any]:

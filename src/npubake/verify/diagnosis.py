@@ -29,15 +29,15 @@ def refuse_failures(
     failed = [check for check in checks if not check.passed]
     if not failed:
         return
-    asked = [_Asked(gate, entry, failed) for entry in evidence]
-    suspect, action = _suspect(gate, asked)
-    parts = [f"suspected: {suspect}; first: {action}", *(text for one in asked if (text := one.text()))]
+    earlier = [_Earlier(gate, entry, failed) for entry in evidence]
+    suspect, action = _suspect(gate, earlier)
+    parts = [f"suspected: {suspect}; first: {action}", *(text for one in earlier if (text := one.text()))]
     parts += [_origins(entry) for entry in figures if entry.get("tensors")]
     fault = Fault(what="; ".join(_sentences(failed)), where=f"gate {gate.boundary}", hint="; ".join(parts))
     raise GateError(fault, facts={"checks": [asdict(check) for check in checks]})
 
 
-class _Asked:
+class _Earlier:
     """Another boundary's figures of the outputs that failed here, by thresholds of the same kind as the gate's own."""
 
     def __init__(self, gate: Gate, figures: Mapping[str, Any], failed: Sequence[Check]) -> None:
@@ -70,14 +70,14 @@ class _Asked:
         ]
 
 
-def _suspect(gate: Gate, asked: Sequence[_Asked]) -> tuple[str, str]:
+def _suspect(gate: Gate, earlier: Sequence[_Earlier]) -> tuple[str, str]:
     """The first boundary that falls short names suspect and action; where all pass, what remains. A recipe's own words
     stand.
     """
     known = BOUNDARIES[gate.boundary]
-    if not asked or (gate.suspect, gate.action) != (known.suspect, known.action):
+    if not earlier or (gate.suspect, gate.action) != (known.suspect, known.action):
         return gate.suspect, gate.action
-    short = next((one.boundary for one in asked if not one.passed), None)
+    short = next((one.boundary for one in earlier if not one.passed), None)
     blamed = known if short is None else BOUNDARIES[short]
     return blamed.alone or (blamed.suspect, blamed.action)
 

@@ -3,7 +3,8 @@
 With reference r and candidate c over all elements of all examples, in float64:
 
 - cosine = sum(r c) / sqrt(sum(r r) * sum(c c)); both all zero: 1; one of them all zero: 0.
-- SQNR in dB = 10 log10(sum(r r) / sum((r - c)^2)). No error: EXACT_DB. An all-zero reference with an error: -EXACT_DB.
+- SQNR in dB (quant/sqnr.py) of sum(r r) and sum((r - c)^2). No error: EXACT_DB. An all-zero reference with an error:
+  -EXACT_DB.
 - max_abs = max |r - c|.
 
 NaN or Inf on either side makes every figure NaN, and NaN passes no gate.
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from npubake.quant.sqnr import sqnr_db
 
 EXACT_DB = 400.0  # above what float64 sums can tell from exact: 20 log10(2**53) is 319 dB
 
@@ -64,21 +67,14 @@ class Sums:
         sums = (self.product, self.reference, self.candidate, self.error, self.max_abs)
         if not all(math.isfinite(value) for value in sums):
             return Figures(cosine=math.nan, sqnr_db=math.nan, max_abs=math.nan)
-        return Figures(cosine=self._cosine(), sqnr_db=self._sqnr_db(), max_abs=self.max_abs)
+        decibels = sqnr_db(self.reference, self.error, EXACT_DB)
+        return Figures(cosine=self._cosine(), sqnr_db=decibels, max_abs=self.max_abs)
 
     def _cosine(self) -> float:
         if self.reference == 0.0 or self.candidate == 0.0:
             return 1.0 if self.reference == self.candidate else 0.0
         ratio = self.product / (math.sqrt(self.reference) * math.sqrt(self.candidate))
         return min(max(ratio, -1.0), 1.0)
-
-    def _sqnr_db(self) -> float:
-        if self.error == 0.0:
-            return EXACT_DB
-        if self.reference == 0.0:
-            return -EXACT_DB
-        decibels = 10.0 * (math.log10(self.reference) - math.log10(self.error))
-        return min(max(decibels, -EXACT_DB), EXACT_DB)
 
 
 @njit(nogil=True, cache=True)

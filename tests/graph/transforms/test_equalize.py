@@ -16,7 +16,7 @@ from npubake.graph.model_file import serialise
 from npubake.graph.passes.fuse_hard_swish import fuse_hard_swish
 from npubake.graph.provenance import computed_tensors
 from npubake.graph.transforms.channels import WriterKind
-from npubake.graph.transforms.equalize import Asked, Equalized, equalize
+from npubake.graph.transforms.equalize import Equalized, Scaling, equalize
 from tests.graph.transforms.observing import observed, spread
 from tests.graph.writing import Array, assert_provenance, build, constants_of, floats, integers, normal, scalar
 
@@ -26,7 +26,7 @@ EVERY: frozenset[WriterKind] = frozenset(("weighted", "norm", "function"))
 def _equalized(model: onnx.ModelProto, **asked: Any) -> Equalized:
     """Everything asked for, whatever is predicted to be won; checked: bits of outputs, records, input untouched."""
     before = serialise(model)
-    made = equalize(model, observed(model), Asked(writers=EVERY, **{"alphas": (1.0,), "gain": -1e9, **asked}))
+    made = equalize(model, observed(model), Scaling(writers=EVERY, **{"alphas": (1.0,), "gain": -1e9, **asked}))
     assert serialise(model) == before
     onnx.checker.check_model(made.model, full_check=True)
     for seed in (21, 22):
@@ -203,7 +203,7 @@ def test_where_it_stops_and_for_whose_sake(case: str) -> None:
 
 def test_a_mul_stands_behind_a_function_only_where_asked() -> None:
     model = _case("hard swish")
-    made = equalize(model, observed(model), Asked(writers={"weighted"}, gain=-1e9))
+    made = equalize(model, observed(model), Scaling(writers={"weighted"}, gain=-1e9))
     assert [node.op_type for node in made.model.graph.node] == ["Conv", "HardSwish", "Conv"]
     made = _equalized(model)
     assert [node.op_type for node in made.model.graph.node] == ["Conv", "HardSwish", "Mul", "Conv"]
@@ -242,14 +242,14 @@ def test_ranges_of_channels_become_alike_and_are_handed_on() -> None:
 def test_nothing_is_done_for_a_gain_that_is_not_predicted() -> None:
     constants = {**CONVOLUTIONS, "w1": np.full((6, 3, 1, 1), 0.5, np.float32), "b1": np.zeros(6, np.float32)}
     model = _case("relu", **constants)
-    made = equalize(model, observed(model), Asked(writers=EVERY))
+    made = equalize(model, observed(model), Scaling(writers=EVERY))
     assert (made.scaled, made.provenance) == ((), ())
     assert any("nothing is won" in entry.why for entry in made.declined)
 
 
 def test_excluded_nodes_keep_what_they_read_and_make() -> None:
     model = _case("a depthwise chain")
-    asked = Asked(writers=EVERY, alphas=(1.0,), gain=-1e9)
+    asked = Scaling(writers=EVERY, alphas=(1.0,), gain=-1e9)
     made = equalize(model, observed(model), asked, excluded={"Conv_d"})
     assert _scaled_names(made) == set()
     made = equalize(model, observed(model), asked, excluded={"Conv_y"})
@@ -260,7 +260,7 @@ def test_excluded_nodes_keep_what_they_read_and_make() -> None:
 def test_without_observations_the_weights_alone_are_evened_out() -> None:
     """Cross-layer equalisation as in the paper: rows and columns of one magnitude, up to the powers of 2."""
     model = _case("relu")
-    made = equalize(model, {}, Asked(writers={"weighted"}))
+    made = equalize(model, {}, Scaling(writers={"weighted"}))
     constants = constants_of(made.model)
     rows = np.abs(constants["w1/equalized"]).max(axis=(1, 2, 3))
     columns = np.abs(CONVOLUTIONS["w2"]) / np.abs(CONVOLUTIONS["w2"]).max(axis=1, keepdims=True)
@@ -275,7 +275,7 @@ def test_a_bias_at_the_edge_of_float32_is_refused() -> None:
     constants = {**CONVOLUTIONS, "b1": np.full(6, 3e38, np.float32)}
     model = _case("relu", **constants)
     with pytest.raises(StageError) as caught:
-        equalize(model, {}, Asked(writers={"weighted"}))
+        equalize(model, {}, Scaling(writers={"weighted"}))
     assert caught.value.faults[0].where == "Conv_t"
 
 

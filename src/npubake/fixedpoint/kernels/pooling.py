@@ -1,8 +1,8 @@
-"""Room ``fixedpoint``: averages, reductions, linear Resize. One group enters, its output tensor in integers leaves."""
+"""Room ``fixedpoint``: averages and reductions. One group enters, its output tensor in integers leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil, prod
 from typing import Any
@@ -35,7 +35,7 @@ def lower_average(lowering: Lowering, group: FusionGroup) -> None:
         axes, keep = reduced_axes(lowering, fused.anchor)
         count = prod(lowering.shape(source)[axis] for axis in axes)
         accumulator, counts = _sum(lowering, group, source, axes, keep), np.array([count])
-    _finish(lowering, group, fused, accumulator, counts)
+    finish_average(lowering, group, fused, accumulator, counts)
 
 
 def lower_reduce(lowering: Lowering, group: FusionGroup) -> None:
@@ -51,24 +51,7 @@ def lower_reduce(lowering: Lowering, group: FusionGroup) -> None:
         name = lowering.writer.node(fused.anchor.op_type, inputs, group.outputs[0], keepdims=keep)
         reach = max(map(abs, limits(lowering.forms.parameters(source))))
         accumulator = Accumulator(name=name, dtype="float32", bound=reach)
-    _finish(lowering, group, fused, accumulator, np.array([1]))
-
-
-def lower_resize(lowering: Lowering, group: FusionGroup) -> None:
-    """Linear Resize by powers of two: all weights are multiples of 2^-t, so float32 holds every product and sum."""
-    fused = take_apart(lowering, group, ("Resize",))
-    node, source, target, writer = fused.anchor, fused.anchor.input[0], group.outputs[0], lowering.writer
-    bits = _dyadic_bits(lowering, node, target)
-    reach = max(map(abs, limits(lowering.forms.parameters(source))))
-    bound = reach * 2**bits
-    if bound >= FLOAT32_EXACT:
-        raise NoIntegerKernelError(f"linear Resize whose products need {bound.bit_length()} bits")
-    constants = [name and writer.keep_constant(lowering.initializers[name]) for name in node.input[1:]]
-    copy = writer.unique(f"{target}/interpolated")
-    writer.copy_node(node, [lowering.forms.centred(source), *constants], [copy])
-    value = writer.node("Mul", [copy, writer.constant(np.float32(2**bits), f"{target}/fraction")], target)
-    accumulator = Accumulator(name=value, dtype="float32", bound=bound)
-    _finish(lowering, group, fused, accumulator, np.array([2**bits]))
+    finish_average(lowering, group, fused, accumulator, np.array([1]))
 
 
 def reduced_axes(lowering: Lowering, node: onnx.NodeProto) -> tuple[list[int], int]:
@@ -89,7 +72,10 @@ def reduced_axes(lowering: Lowering, node: onnx.NodeProto) -> tuple[list[int], i
     return sorted(axis % rank for axis in axes), int(attribute(node, "keepdims", 1))
 
 
-def _finish(lowering: Lowering, group: FusionGroup, fused: Fused, accumulator: Accumulator, counts: Array) -> None:
+def finish_average(
+    lowering: Lowering, group: FusionGroup, fused: Fused, accumulator: Accumulator, counts: Array
+) -> None:
+    """The group's result from sums over ``counts`` elements (or parts of one) each: rhe(m * acc / (n * count))."""
     target = group.outputs[0]
     facts, out = lowering.forms.parameters(fused.anchor.input[0]), lowering.forms.parameters(target)
     ratio = Fraction(facts.scale) / Fraction(out.scale)
@@ -132,16 +118,31 @@ def _window_sums(lowering: Lowering, group: FusionGroup, node: onnx.NodeProto) -
         inside = (taps >= -before[axis]) & (taps < size + after[axis]) if padded else (taps >= 0) & (taps < size)
         counts = counts * inside.sum(axis=1).reshape([-1 if place == 2 + axis else 1 for place in range(len(sizes))])
         extra.append(max(0, int(starts[-1]) + span - size))
-    bound = prod(kernel) * max(map(abs, limits(lowering.forms.parameters(source))))
-    if bound >= FLOAT32_EXACT:
-        raise NoIntegerKernelError(f"AveragePool over {prod(kernel)} elements")
     ones = writer.constant(np.ones([sizes[1], 1, *kernel], np.float32), f"{target}/ones")
     geometry: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
-    inputs = [lowering.forms.centred(source), ones]
-    name = writer.node("Conv", inputs, target, group=sizes[1], pads=[*before, *extra], **geometry)
-    return Accumulator(
-        name=name, dtype="float32", bound=bound
-    ), counts if counts.min() < counts.max() else counts.ravel()[:1]
+
+    def summed(values: str) -> str:
+        return writer.node("Conv", [values, ones], target, group=sizes[1], pads=[*before, *extra], **geometry)
+
+    accumulator = _window_sum(lowering, target, source, prod(kernel), summed)
+    return accumulator, counts if counts.min() < counts.max() else counts.ravel()[:1]
+
+
+def _window_sum(lowering: Lowering, target: str, source: str, count: int, summed: Callable[[str], str]) -> Accumulator:
+    """Sums of ``count`` elements by ``summed``, float32 in and out. Where float32 does not hold them, those of the
+    upper and of the lower 8 bits apart, put together in float64: x = 256 h + l, h in -128..127, l in 0..255.
+    """
+    writer, centred = lowering.writer, lowering.forms.centred(source)
+    bound = count * max(map(abs, limits(lowering.forms.parameters(source))))
+    if bound < FLOAT32_EXACT:
+        return Accumulator(name=summed(centred), dtype="float32", bound=bound)
+    within(256 * count, FLOAT32_EXACT, "float32 sum of halves")
+    base = writer.constant(np.float32(256), f"{target}/base")
+    upper = writer.node("Floor", [writer.node("Div", [centred, base], target)], target)
+    lower = writer.node("Sub", [centred, writer.node("Mul", [upper, base], target)], target)
+    wide = [writer.node("Cast", [summed(half)], target, to=TensorProto.DOUBLE) for half in (upper, lower)]
+    moved = writer.node("Mul", [wide[0], writer.constant(np.float64(256), f"{target}/wide_base")], target)
+    return Accumulator(name=writer.node("Add", [moved, wide[1]], target), dtype="float64", bound=bound)
 
 
 def _pads(
@@ -159,28 +160,3 @@ def _pads(
     ]
     small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
     return (small, large) if mode == "SAME_UPPER" else (large, small)
-
-
-def _dyadic_bits(lowering: Lowering, node: onnx.NodeProto, target: str) -> int:
-    """t such that every weight is a multiple of 2^-t. Raises NoIntegerKernelError where weights are no such numbers."""
-    mode = attribute(node, "coordinate_transformation_mode", "half_pixel")
-    if attribute(node, "mode", "nearest") != "linear" or mode not in ("half_pixel", "asymmetric", "pytorch_half_pixel"):
-        raise NoIntegerKernelError(f"Resize {attribute(node, 'mode', 'nearest')} with {mode}")
-    if attribute(node, "antialias", 0) or attribute(node, "exclude_outside", 0) or attribute(node, "axes", None):
-        raise NoIntegerKernelError("Resize with antialias, exclude_outside or axes")
-    before, after = lowering.shape(node.input[0]), lowering.shape(target)
-    bits = 0
-    for axis, (old, new) in enumerate(zip(before, after, strict=True)):
-        scale = Fraction(new, old)
-        if len(node.input) > 2 and node.input[2]:
-            scales = lowering.constant(node.input[2])
-            if scales is not None and scales.size:
-                scale = Fraction(float(scales[axis]))
-        if scale == 1:
-            continue
-        if scale.numerator & (scale.numerator - 1) or scale.denominator & (scale.denominator - 1):
-            raise NoIntegerKernelError(f"linear Resize by {float(scale):g}, no power of two")
-        if mode == "pytorch_half_pixel" and new == 1:
-            raise NoIntegerKernelError("pytorch_half_pixel to one element")
-        bits += max(scale.numerator.bit_length() - 1, 0) + 1
-    return bits

@@ -1,6 +1,7 @@
 """Drop tensors that hold no element: concat(x, empty) = concat(x); split(x) = x where all other parts are empty.
 
-What a node makes empty altogether is an empty constant. Declined: a graph output that is empty.
+What a node makes empty altogether is an empty constant, and a sum over nothing is 0. Declined: a graph output that is
+empty.
 """
 
 from __future__ import annotations
@@ -33,9 +34,20 @@ def drop_empty_parts(model: onnx.ModelProto) -> Outcome:
             for name in empty:
                 _make_constant(editor, name)
                 gone.append(Provenance(old=name, new="", relation="gone"))
+        elif _sums_nothing(editor, node):
+            editor.remove([node])
+            _make_constant(editor, node.output[0])
+            gone.append(Provenance(old=node.output[0], new="", relation="gone"))
         elif node.op_type == "Concat" and any(_is_empty(editor, name) for name in node.input):
             editor.set_inputs(node, [name for name in node.input if not _is_empty(editor, name)])
     return Outcome(model=editor.finish(), provenance=tuple(gone), declined=tuple(declined))
+
+
+def _sums_nothing(editor: GraphEditor, node: onnx.NodeProto) -> bool:
+    """Sums of products, squares or magnitudes of no element, which no output of the graph is."""
+    sums = node.op_type in ("MatMul", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+    known = editor.shape(node.output[0]) is not None and node.output[0] not in editor.outputs
+    return sums and known and _is_empty(editor, node.input[0])
 
 
 def _is_empty(editor: GraphEditor, tensor: str) -> bool:

@@ -39,7 +39,7 @@ _BLIND = 0.5  # Nagel et al.: nothing was observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Scaling:
     """writers: what may scale its result; alphas: shares to choose from; gain: the fraction of a family's predicted
     error that must go, else it stays as it is; limit: largest power of two; levels: of the lane.
     """
@@ -82,7 +82,7 @@ class Equalized:
 def equalize(
     model: onnx.ModelProto,
     observed: Mapping[str, ChannelRange],
-    asked: Asked,
+    scaling: Scaling,
     excluded: AbstractSet[str] = frozenset(),
 ) -> Equalized:
     """``model`` (optimised) with channels scaled; ``excluded``: nodes that stay as they are.
@@ -92,10 +92,10 @@ def equalize(
     """
     editor = GraphEditor(model)
     ends = {group.nodes[-1]: group.nodes for group in find_groups(model) if group.kind == "table" and group.nodes[1:]}
-    channels = trace_channels(editor, Reach(writers=asked.writers, excluded=excluded, function_ends=ends))
+    channels = trace_channels(editor, Reach(writers=scaling.writers, excluded=excluded, function_ends=ends))
     known = {tensor: entry for tensor, entry in observed.items() if _fits(channels, tensor, entry)}
     bulk = {tensor: entry.without_outliers(_DEVIATIONS) for tensor, entry in known.items()}
-    factors = _chosen(channels, bulk, asked)
+    factors = _chosen(channels, bulk, scaling)
     scaled, declined = _scaled(channels, factors), _declined(channels, factors)
     changed = apply_factors(channels, factors)
     ranges = {entry.new: known[entry.old].scaled(entry.factors) for entry in changed if entry.old in known}
@@ -113,18 +113,18 @@ def _fits(channels: ChannelMap, tensor: str, entry: ChannelRange) -> bool:
     return channels.axis.get(tensor) == entry.axis and len(channels.ids[tensor]) == len(entry.low)
 
 
-def _chosen(channels: ChannelMap, observed: Mapping[str, ChannelRange], asked: Asked) -> Values:
+def _chosen(channels: ChannelMap, observed: Mapping[str, ChannelRange], scaling: Scaling) -> Values:
     """Factors by id: of every family those of the alpha with the least predicted error, or none at all."""
     ranges = _ranges(channels, observed)
-    prediction = Prediction(channels, observed, asked.levels)
-    chosen = np.exp2(exponents(ranges, Strength(alpha=_BLIND, limit=asked.limit)).astype(np.float64))
+    prediction = Prediction(channels, observed, scaling.levels)
+    chosen = np.exp2(exponents(ranges, Strength(alpha=_BLIND, limit=scaling.limit)).astype(np.float64))
     ones = np.ones(channels.count)
     before = prediction.errors(ones)
     known = before > 0.0
-    least = np.where(known, before * (1.0 - asked.gain), 0.0)
+    least = np.where(known, before * (1.0 - scaling.gain), 0.0)
     chosen = np.where(known, ones, chosen)
-    for alpha in asked.alphas:
-        factors = np.exp2(exponents(ranges, Strength(alpha=alpha, limit=asked.limit)).astype(np.float64))
+    for alpha in scaling.alphas:
+        factors = np.exp2(exponents(ranges, Strength(alpha=alpha, limit=scaling.limit)).astype(np.float64))
         errors = prediction.errors(factors)
         better = known & (errors < least)
         chosen, least = np.where(better, factors, chosen), np.where(better, errors, least)

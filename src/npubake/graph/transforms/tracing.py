@@ -187,7 +187,7 @@ def _multiply(channels: ChannelMap, node: onnx.NodeProto) -> None:
     free = [name for name in node.input if not editor.is_constant(name) and not channels.is_fixed(name)]
     constants = [name for name in node.input if editor.is_constant(name)]
     gamma = editor.constant(constants[0]) if node.op_type == "Mul" and len(constants) == 1 else None
-    if not free and gamma is not None and gamma.shape[-1:] == shape[-1:] and gamma.size == shape[-1] > 1:
+    if not free and gamma is not None and shape and gamma.shape[-1:] == shape[-1:] and gamma.size == shape[-1] > 1:
         keep_channels(channels, node)
         channels.write("norm", node, len(shape) - 1)
         return
