@@ -50,6 +50,7 @@ def test_killed_at_random_moments_it_goes_on_without_a_flag(built_once: Workspac
     assert workspace.bundle() == reference
 
 
+@pytest.mark.untuned
 def test_killed_at_every_write_point_of_a_real_build(built: Workspace, tmp_path: Path) -> None:
     """Three stages have to run; each name of a write point is killed at where it is last reached."""
     built.edit("platform: generic", "platform: generic\nplatform_options: {generic: {sdk: {bsp: '2.0'}}}")
