@@ -10,6 +10,7 @@ simulation, which is kinder.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from peer_runner import peak_megabytes
 from peers import load, reason
 
 from models import Subject
+from npubake.pipeline.pool import FIXED
 
 THREADS = 2
 LIMIT_SECONDS = 1800
@@ -136,7 +138,9 @@ def npubake_result(cache: Path, subject: Subject, rung: Rung) -> dict[str, Any]:
         data = cache / f"{subject.name}.npz"
         words = [sys.executable, __file__, rung.name, subject.model_path, data, outputs, time.time()]
         command, busy = [str(word) for word in words], load()
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+        done = subprocess.run(
+            command, env={**os.environ, **FIXED}, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+        )
         if done.returncode:
             return {"failed": reason(done.stderr) or f"ended with {done.returncode}"}
         with np.load(outputs) as arrays:
