@@ -170,6 +170,10 @@ class Road:
         given = {port: (self.files[source],) for port, source in inputs.items()}
         getattr(import_module(module), function)(Job(params=params, inputs=given, outputs=outputs, threads=THREADS))
 
+    def same(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
+        """True where two files hold the same bytes."""
+        return self.files[one].read_bytes() == self.files[other].read_bytes()
+
 
 def quantised(rung: Rung, road: Road) -> None:
     """From the model and the sample set (roles ``given``) to the integer model (role ``quantize``)."""
@@ -196,7 +200,10 @@ def calibrated(rung: Rung, road: Road) -> str:
         if rung.transform is not None:
             road.run("transform", rung.transform, {**observed, **samples})
             changed = {"model": ("transform", "model"), "graph": ("transform", "graph")}
-            road.run("observe", {}, {**changed, **samples}, role="observe_transformed")
+            if road.same(("optimize", "model"), ("transform", "model")):  # a build restores what is there already
+                road.files["observe_transformed", "statistics"] = road.files["observe", "statistics"]
+            else:
+                road.run("observe", {}, {**changed, **samples}, role="observe_transformed")
             given |= {"transformed_model": changed["model"], "transformed_graph": changed["graph"]}
             given["transformed_statistics"] = ("observe_transformed", "statistics")
         road.run("tune", {**params, **rung.tune}, given)
