@@ -23,8 +23,9 @@ from pathlib import Path
 
 import numpy as np
 from peer_runner import peak_megabytes
-from peers import VARIANTS, process
+from peers import process
 from rungs import Road, calibrated, rung_named, write_samples
+from variants import VARIANTS
 
 from models import ENTRIES, Subject, subjects
 from npubake.pipeline.pool import FIXED
