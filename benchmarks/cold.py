@@ -23,10 +23,12 @@ from pathlib import Path
 
 import numpy as np
 from peer_runner import peak_megabytes
-from peers import VARIANTS, process
+from peers import process
 from rungs import Road, calibrated, rung_named, write_samples
+from variants import VARIANTS
 
 from models import ENTRIES, Subject, subjects
+from npubake.pipeline.pool import FIXED
 
 MODELS = ("efficientnet_lite0", "digits_yolo_640")
 
@@ -45,7 +47,8 @@ def measured_npubake(cache: Path, subject: Subject, samples: int | None = None) 
     if samples is not None:
         words += ["--samples", samples]
     before, start = os.times(), time.perf_counter()
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    command, environment = [str(word) for word in words], {**os.environ, **FIXED}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return cost(before, start, json.loads(done.stdout.strip().splitlines()[-1])["peak_mb"])

@@ -10,6 +10,7 @@ simulation, which is kinder.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from peer_runner import peak_megabytes
 from peers import load, reason
 
 from models import Subject
+from npubake.pipeline.pool import FIXED
 
 THREADS = 2
 LIMIT_SECONDS = 1800
@@ -136,7 +138,9 @@ def npubake_result(cache: Path, subject: Subject, rung: Rung) -> dict[str, Any]:
         data = cache / f"{subject.name}.npz"
         words = [sys.executable, __file__, rung.name, subject.model_path, data, outputs, time.time()]
         command, busy = [str(word) for word in words], load()
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+        done = subprocess.run(
+            command, env={**os.environ, **FIXED}, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+        )
         if done.returncode:
             return {"failed": reason(done.stderr) or f"ended with {done.returncode}"}
         with np.load(outputs) as arrays:
@@ -166,6 +170,10 @@ class Road:
         given = {port: (self.files[source],) for port, source in inputs.items()}
         getattr(import_module(module), function)(Job(params=params, inputs=given, outputs=outputs, threads=THREADS))
 
+    def same(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
+        """True where two files hold the same bytes."""
+        return self.files[one].read_bytes() == self.files[other].read_bytes()
+
 
 def quantised(rung: Rung, road: Road) -> None:
     """From the model and the sample set (roles ``given``) to the integer model (role ``quantize``)."""
@@ -192,7 +200,10 @@ def calibrated(rung: Rung, road: Road) -> str:
         if rung.transform is not None:
             road.run("transform", rung.transform, {**observed, **samples})
             changed = {"model": ("transform", "model"), "graph": ("transform", "graph")}
-            road.run("observe", {}, {**changed, **samples}, role="observe_transformed")
+            if road.same(("optimize", "model"), ("transform", "model")):  # a build restores what is there already
+                road.files["observe_transformed", "statistics"] = road.files["observe", "statistics"]
+            else:
+                road.run("observe", {}, {**changed, **samples}, role="observe_transformed")
             given |= {"transformed_model": changed["model"], "transformed_graph": changed["graph"]}
             given["transformed_statistics"] = ("observe_transformed", "statistics")
         road.run("tune", {**params, **rung.tune}, given)

@@ -26,7 +26,7 @@ from npubake.pipeline.store import Blob, Record, refusal
 from npubake.pipeline.worker import Event, Specification, error_from
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SSL_CERT_FILE", *failpoints.VARIABLES)
-_FIXED = {
+FIXED = {  # of the environment of every stage
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
     "PYTHONHASHSEED": "0",
@@ -140,7 +140,7 @@ class WorkerPool:
         return self._socket
 
     def _environment(self) -> dict[str, str]:
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _FIXED
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | FIXED
         environment["PYTHONPATH"] = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         environment["NUMBA_CACHE_DIR"] = str(self._cache)
         if failpoints.NAME in environment:

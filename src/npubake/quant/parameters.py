@@ -100,14 +100,10 @@ class QuantizationParameters:
             raise StageError(Fault(what=what, where="parameters", hint="run calibrate again on this graph"))
 
     def save(self, path: Path) -> None:
-        """Write them as JSON, sorted."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        plain = {
-            name: {key: _plain(entry) for key, entry in value.items()} if isinstance(value, Mapping) else value
-            for name, value in values.items()
-        }
-        text = json.dumps({"version": 1, **plain}, sort_keys=True, indent=1)
-        path.write_text(text + "\n", encoding="utf-8")
+        """Write them as JSON, sorted, an entry a line."""
+        values = {"version": 1, **{each.name: getattr(self, each.name) for each in fields(self)}}
+        lines = ",\n".join(f"{json.dumps(name)}: {_json(values[name])}" for name in sorted(values))
+        path.write_text("{\n" + lines + "\n}\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> QuantizationParameters:
@@ -121,6 +117,13 @@ class QuantizationParameters:
             groups={name: GroupParameters(**entry) for name, entry in data["groups"].items()},
             weights={name: _weight_parameters(entry) for name, entry in data["weights"].items()},
         )
+
+
+def _json(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return json.dumps(value)
+    entries = (f" {json.dumps(key)}: {json.dumps(_plain(value[key]), sort_keys=True)}" for key in sorted(value))
+    return "{\n" + ",\n".join(entries) + "\n}"
 
 
 def _plain(entry: Any) -> dict[str, Any]:

@@ -68,6 +68,10 @@ class Layer:
     target: TensorParameters | None
     nearest: Array
 
+    def on_grids_of(self, other: Layer) -> bool:
+        """True where weights and bias are coded as in ``other``."""
+        return self.parameters == other.parameters and self.source.scale == other.source.scale
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from npubake.tuning.exact_products import product
 from npubake.tuning.moments import Moments
-from npubake.tuning.triangular import factor, round_in_order, solve
+from npubake.tuning.triangular import factor, round_groups, solve
 
 Wide = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -81,15 +81,11 @@ def round_with_hessian(
     scales = np.broadcast_to(grid.scales, wanted.shape)
     offsets = np.broadcast_to(np.asarray(grid.zero_points, np.float64), wanted.shape)
     limits = np.array([grid.low, grid.high], np.float64)
-    codes = np.empty(wanted.shape)
     damped = _damped(hessian, settings.damping)
-    for at, square in enumerate(damped):
-        order = _order(square, settings.act_order)
-        made = np.empty((len(order), wanted.shape[1]))
-        steps = np.ascontiguousarray(np.stack([scales[at].T[order], offsets[at].T[order]]))
-        columns = np.ascontiguousarray(wanted[at].T[order])
-        round_in_order(columns, made, _feedback(square[np.ix_(order, order)]), steps, limits, settings.block_size)
-        codes[at][:, order] = made.T
+    codes = np.empty(wanted.shape)
+    orders = _orders(damped, settings.act_order)
+    grids = np.stack([scales, offsets])
+    round_groups(codes, damped, orders, np.ascontiguousarray(wanted), grids, limits, settings.block_size)
     nearest = grid.rounded(weights)
     unread = np.diagonal(hessian, axis1=1, axis2=2)[:, None, :] <= 0
     found = np.where(unread, nearest, codes.astype(np.int32))
@@ -119,9 +115,10 @@ def output_error(error: NDArray[np.floating], hessian: Wide) -> Wide:
     return np.asarray((product(error, hessian) * error).sum(axis=-1))
 
 
-def _order(hessian: Wide, act_order: bool) -> NDArray[np.intp]:
-    diagonal = np.diagonal(hessian)
-    return np.argsort(-diagonal if act_order else np.zeros(len(diagonal)), kind="stable")
+def _orders(hessian: Wide, act_order: bool) -> NDArray[np.intp]:
+    """Columns of each group in the order in which they are rounded, [groups, columns]."""
+    diagonal = np.diagonal(hessian, axis1=1, axis2=2)
+    return np.argsort(-diagonal if act_order else np.zeros(diagonal.shape), axis=1, kind="stable")
 
 
 def _damped(hessian: Wide, damping: float) -> Wide:
@@ -129,11 +126,3 @@ def _damped(hessian: Wide, damping: float) -> Wide:
     mean = np.diagonal(hessian, axis1=1, axis2=2).mean(axis=1)
     added = np.where(mean > 0, damping * mean, 1.0)
     return np.array(hessian + np.eye(hessian.shape[1]) * added[:, None, None], order="C")
-
-
-def _feedback(hessian: Wide) -> Wide:
-    """U[i, j] / U[j, j], H = U U': U is the factor of H in reversed order, reversed."""
-    backward = np.ascontiguousarray(hessian[::-1, ::-1])
-    factor(backward)
-    upper = backward[::-1, ::-1].T
-    return np.ascontiguousarray(upper / np.diagonal(upper))

@@ -114,7 +114,8 @@ class Judge:
     def score(self, simulator: Simulator, forms: Mapping[str, Form], chosen: Sequence[int] | None = None) -> Score:
         """Figures of one choice of forms; ``chosen``: on these examples alone."""
         places = range(len(self.feeds)) if chosen is None else chosen
-        return self.pooled([self._example(place, simulator.run(self.feeds[place], forms)) for place in places])
+        asked = [(self.feeds[place], forms) for place in places]
+        return self.pooled(simulator.run_each(asked, lambda at, values: self._example(places[at], values)))
 
     def pooled(self, examples: Sequence[Example]) -> Score:
         """The figures of what single examples gave."""

@@ -5,8 +5,9 @@ Ranked by the noise that each makes when it alone is quantised, then judged: the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from npubake.tuning.ranking import worst_first
 from npubake.tuning.simulation import Form, Simulator, form_of, untouched
 from npubake.tuning.trials import Bench, Standing
 
-MANY_RANKED = 8  # examples that rank: a ranking is no figure
+MANY_RANKED, FEW_RANKED = 8, 1  # examples that rank: a ranking is no figure
 FEW_JUDGED = 4
 _NEAR_DB = 0.25  # fewer lifted tensors are taken where they cost no more than this
 _STREAM_DB = 6.0  # what 16-bit residual streams must win to go beyond the number allowed
@@ -66,14 +67,14 @@ def liftable(candidate: Candidate) -> list[Liftable]:
 def choose_lifts(bench: Bench, stands: Standing, most: int, *, thorough: bool) -> list[Liftable]:
     """At most ``most`` computed tensors, those that win most on the unseen slice; [] where none does.
 
-    Not ``thorough``: ranked on the example that holds most of the noise and on a middling one, chosen on the four that
-    hold most; as few tensors as come within 0.25 dB of the best, and none where all together do not win as much.
+    Not ``thorough``: ranked on the example that holds most of the noise, chosen on the four that hold most; as few
+    tensors as come within 0.25 dB of the best, and none where all together do not win as much.
     """
     known = {entry.group: entry for entry in liftable(stands.candidate)}
     simulator, forms, places = _open(bench, stands)
-    ranking = places[:MANY_RANKED] if thorough else [places[0], places[len(places) // 2]]
+    ranking = places[: MANY_RANKED if thorough else FEW_RANKED]
     noise = IsolatedNoise.of(bench, stands.candidate, simulator, ranking)
-    names = worst_first(list(known), lambda groups: noise(known, groups), most)
+    names = worst_first(list(known), lambda several: noise(known, several), most)
     order = _within([known[name] for name in names], most)
     judged = None if thorough else places[:FEW_JUDGED]
     statistics = stands.candidate.start.subject.statistics
@@ -146,17 +147,29 @@ class IsolatedNoise:
     def of(cls, bench: Bench, candidate: Candidate, simulator: Simulator, places: Sequence[int]) -> IsolatedNoise:
         statistics = candidate.start.subject.statistics
         quiet = {name: untouched(statistics[name].absmax) for name in simulator.quantised}
-        answers = {place: simulator.run(bench.judge.feeds[place], quiet) for place in places}
+        asked = [(bench.judge.feeds[place], quiet) for place in places]
+        answers = dict(zip(places, simulator.run_each(asked, lambda _at, values: values), strict=True))
         return cls(bench=bench, simulator=simulator, quiet=quiet, forms=candidate.forms(), answers=answers)
 
-    def __call__(self, known: Mapping[str, Liftable], groups: Sequence[str]) -> float:
-        chosen = {**self.quiet, **{name: self.forms[name] for group in groups for name in known[group].tensors}}
+    def __call__(self, known: Mapping[str, Liftable], several: Sequence[Sequence[str]]) -> list[float]:
+        """The noise of each of several sets of groups."""
+        places = list(self.answers)
+        asked = [
+            (self.bench.judge.feeds[place], self._alone(known[group] for group in groups))
+            for groups in several
+            for place in places
+        ]
+        made = self.simulator.run_each(asked, lambda at, values: self._noise(places[at % len(places)], values))
+        return [sum(made[first : first + len(places)]) for first in range(0, len(made), len(places))]
+
+    def _alone(self, chosen: Iterable[Liftable]) -> dict[str, Form]:
+        return {**self.quiet, **{name: self.forms[name] for entry in chosen for name in entry.tensors}}
+
+    def _noise(self, place: int, values: Mapping[str, NDArray[Any]]) -> float:
         total = 0.0
-        for place, answer in self.answers.items():
-            values = self.simulator.run(self.bench.judge.feeds[place], chosen)
-            for name, wanted in answer.items():
-                energy = float(np.square(wanted.astype(np.float64)).sum())
-                total += noise_of(wanted, values[name]) / max(energy, 1e-30)
+        for name, wanted in self.answers[place].items():
+            energy = float(np.square(wanted.astype(np.float64)).sum())
+            total += noise_of(wanted, values[name]) / max(energy, 1e-30)
         return total
 
 

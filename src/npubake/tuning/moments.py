@@ -139,14 +139,16 @@ def float_inputs(
     forms: Sequence[MatrixForm],
     positions: int,
     threads: int,
+    seen: int = 0,
 ) -> dict[str, Moments]:
     """Moments of what each of ``forms`` reads in the float ``model``, by group; one example's tensors are held at a
-    time. positions: most of one example.
+    time. positions: most of one example; seen: how many examples came before these.
     """
     made = {form.group: Moments.empty(form) for form in forms}
     order = sorted(forms, key=lambda form: -form.groups * form.columns**2)  # the longest work first
+    answers = values_of(model, [form.tensor for form in forms], feeds, threads)
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        for index, values in enumerate(values_of(model, [form.tensor for form in forms], feeds, threads)):
+        for index, values in enumerate(answers, seen):
 
             def add(form: MatrixForm, index: int = index, values: Mapping[str, NDArray[Any]] = values) -> None:
                 accumulate(made[form.group], form, values[form.tensor], index, positions)

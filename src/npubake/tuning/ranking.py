@@ -1,19 +1,19 @@
-"""tuning: which activations cost most when they alone are quantised. A noise function enters, names leave."""
+"""tuning: which activations cost most when they alone are quantised. Noise functions enter, names leave."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
 
-Noise = Callable[[Sequence[str]], float]
+Noises = Callable[[Sequence[Sequence[str]]], Sequence[float]]  # of several groups of names, in their order
 
 
-def worst_first(names: Sequence[str], noise: Noise, count: int) -> list[str]:
+def worst_first(names: Sequence[str], noises: Noises, count: int) -> list[str]:
     """The ``count`` of ``names`` that make the most noise each by itself, worst first.
 
     Noises of different tensors are nearly independent and add up, so a group that is quiet holds no loud member: groups
-    are halved, the loudest first, until the loudest are single names. ``noise`` is asked about 2 * count * log2(names)
-    times in place of once for each name. Ties go by the order of ``names``.
+    are halved, the loudest first, until the loudest are single names. About 2 * count * log2(names) noises are asked
+    for, not one for each name. Ties go by the order of ``names``.
     """
     found: list[str] = []
     heap = [(-float("inf"), 0, len(names))] if names else []
@@ -23,6 +23,7 @@ def worst_first(names: Sequence[str], noise: Noise, count: int) -> list[str]:
             found.append(names[start])
             continue
         middle = (start + end) // 2
-        for low, high in ((start, middle), (middle, end)):
-            heapq.heappush(heap, (-noise(names[low:high]), low, high))
+        halves = [(start, middle), (middle, end)]
+        for (low, high), noise in zip(halves, noises([names[low:high] for low, high in halves]), strict=True):
+            heapq.heappush(heap, (-noise, low, high))
     return found

@@ -46,21 +46,34 @@ class Rounding:
         return layer.group in self.rounded or (layer.group in self.corrected and correctable(layer))
 
 
-def round_from_moments(candidate: Candidate, moments: Mapping[str, Moments], how: Rounding) -> dict[str, Array]:
-    """Constants of the layers, each from what it reads in the float model; layers are independent of each other."""
-    layers = [layer for layer in candidate.layers.values() if how.touches(layer)]
+def round_from_moments(
+    candidate: Candidate, moments: Mapping[str, Moments], how: Rounding, known: Candidate | None = None
+) -> dict[str, Array]:
+    """Constants of the layers, each from what it reads in the float model; layers are independent of each other.
+
+    known: a candidate that was rounded from the same moments: layers with the same grids keep its constants.
+    """
+    made: dict[str, Array] = {}
+    layers = []
+    for layer in filter(how.touches, candidate.layers.values()):
+        if known is not None and layer.on_grids_of(known.layers[layer.group]):
+            names = (layer.operand.initializer, layer.operand.bias_name)
+            made.update({name: known.constants[name] for name in names if name in known.constants})
+        else:
+            layers.append(layer)
     layers.sort(key=lambda layer: -layer.form.groups * layer.form.columns**2)
     with ThreadPoolExecutor(max_workers=how.threads) as pool:
-        made = pool.map(lambda layer: _rounded(candidate, layer, moments[layer.group], how), layers)
-        return {name: value for constants in made for name, value in constants.items()}
+        for constants in pool.map(lambda layer: _rounded(candidate, layer, moments[layer.group], how), layers):
+            made.update(constants)
+    return made
 
 
-def float_moments(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Moments]:
+def float_moments(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding, seen: int = 0) -> dict[str, Moments]:
     """Moments of what each layer that ``how`` touches reads in the float model, by group; one example's tensors are
-    held at a time.
+    held at a time. seen: how many examples came before these.
     """
     forms = [layer.form for layer in candidate.layers.values() if how.touches(layer)]
-    return float_inputs(candidate.start.model, feeds, forms, how.positions, how.threads)
+    return float_inputs(candidate.start.model, feeds, forms, how.positions, how.threads, seen)
 
 
 def round_in_execution(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Array]:

@@ -10,9 +10,10 @@ a small divisor rounds to 0, or a function outside its domain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -26,6 +27,8 @@ from npubake.graph.summary import GraphSummary
 from npubake.quant.parameters import TensorParameters, limits
 
 Array = NDArray[np.float32]
+Feeds = Mapping[str, NDArray[Any]]
+Told = TypeVar("Told")
 _PARTIAL = frozenset(("Div", "Mod", "Sqrt", "Log", "Pow", "Asin", "Acos", "Acosh", "Atanh"))  # NaN for some numbers
 _MANTISSA = 24  # a step of absmax / 2**24 leaves every float32 value below absmax as good as unchanged
 
@@ -74,7 +77,8 @@ def simulated_model(calibrated: onnx.ModelProto, summary: GraphSummary) -> Simul
 
 
 class Simulator:
-    """A session over a simulated model. One example at a time.
+    """A session over a simulated model. A run takes one thread; ``run_each`` makes ``threads`` of them at once, which
+    leaves no processor waiting at the end of each of many small operators.
 
     watched: tensors of the optimised graph whose values are handed out, as their readers see them.
     constants: float constants that differ from the model's, by the optimised graph's names.
@@ -90,14 +94,15 @@ class Simulator:
         self.tensors = tuple(dict.fromkeys(watched))
         self._forms = simulated.forms
         self._views = [simulated.views[name] for name in self.tensors]
-        self._session = open_session(_with_constants(simulated, constants or {}, self._views), "simulation", threads)
+        self._session = open_session(_with_constants(simulated, constants or {}, self._views), "simulation", 1)
+        self._threads = threads
 
     @property
     def quantised(self) -> tuple[str, ...]:
         """The tensors whose form is asked at every run."""
         return tuple(self._forms)
 
-    def run(self, feeds: Mapping[str, NDArray[Any]], forms: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
+    def run(self, feeds: Feeds, forms: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
         """Values of the watched tensors for one example; ``forms``: of every tensor in ``quantised``."""
         given = dict(feeds)
         for tensor, name in self._forms.items():
@@ -108,6 +113,17 @@ class Simulator:
         values = self._session.run(list(dict.fromkeys(self._views)), given)
         found = dict(zip(dict.fromkeys(self._views), values, strict=True))
         return {name: np.asarray(found[view]) for name, view in zip(self.tensors, self._views, strict=True)}
+
+    def run_each(
+        self, asked: Sequence[tuple[Feeds, Mapping[str, Form]]], told: Callable[[int, Mapping[str, NDArray[Any]]], Told]
+    ) -> list[Told]:
+        """What ``told`` makes of the place and the answer of each of ``asked``, in their order."""
+
+        def one(place: int) -> Told:
+            return told(place, self.run(*asked[place]))
+
+        with ThreadPoolExecutor(max_workers=self._threads) as pool:
+            return list(pool.map(one, range(len(asked))))
 
 
 class _Opening:

@@ -17,19 +17,20 @@ from npubake.graph.summary import WEIGHTED_KINDS
 from npubake.tuning.biases import correctable, corrected_from_statistics
 from npubake.tuning.candidate import Candidate, Start, candidate
 from npubake.tuning.judging import Judge
-from npubake.tuning.learner import NARROW, Learner, Way
+from npubake.tuning.learner import NARROW, NARROW_POSITIONS, Learned, Learner, Way
 from npubake.tuning.lifting import choose_lifts, residual_streams
 from npubake.tuning.methods import best_method
-from npubake.tuning.rounding import Rounding
+from npubake.tuning.rotating import Rotation, further_splits
 from npubake.tuning.searching import SEARCHED, with_searched_scales
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.splitting import LEAST_SAMPLES, Split, split_samples
 from npubake.tuning.teaching import SCALES, Teaching, taught, unteachable
-from npubake.tuning.trials import GAIN_DB, Bench, Standing
+from npubake.tuning.trials import Bench, Standing
 
 # What is learned in order of execution follows the errors that the layers before make on these very examples: half a dB
 # on the unseen slice went with 2 dB lost on photographs from elsewhere.
 EXECUTION_GAIN_DB = 1.0
+DOUBTFUL_DB = 2.0  # on one slice: below, level best asks the others, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,8 +79,9 @@ class _Run:
     settings: TuneSettings
     starts: Sequence[Start]
     _best: Standing | None = None
-    _learned: tuple[tuple[Way, Rounding], ...] = ()  # how the best candidate's weights, then its biases, were learned
+    _learned: Learned = ()  # how the best candidate's weights, then its biases, were learned
     _taught: Teaching | None = None  # likewise by ``mod``, after that
+    _turns: Sequence[Split] | None = None  # made when they are first asked for
     refitted: int = 0
 
     @property
@@ -93,19 +95,19 @@ class _Run:
         return self.bench.judging and self.settings.level != "none"
 
     def start(self, starts: Sequence[Start]) -> None:
-        """The better float graph, each with its biases corrected where that gains."""
+        """The better float graph, each with its biases corrected where that gains; then the method of its ranges."""
         for begin in starts:
             if begin is not starts[0] and not (self.free or self.settings.transformed):
                 self.bench.skip("equivalent_transformation", begin.name, "not asked for, and nothing can be judged")
                 continue
             plain = self.bench.stand(candidate(begin))
             corrected = self._with_biases(plain)
-            if self.free:
-                corrected = self._with_method(corrected)
             if self._best is None:
                 self._best = corrected
             else:
                 self._best = self.bench.compare(self._best, corrected, "equivalent_transformation", {})
+        if self.free:
+            self._best = self._with_method(self.best)
 
     def lift(self, _starts: Sequence[Start]) -> None:
         """16 bits for the worst activations, and for residual streams that call for it."""
@@ -122,7 +124,7 @@ class _Run:
         proposal = self._biased_like(before, candidate(before.start, [entry.group for entry in chosen]))
         proposal = self._learned_like_before(proposal)
         settings = {"tensors": [name for entry in chosen for name in entry.tensors]}
-        self._best = self.bench.compare(self.best, self.bench.stand(proposal), "int16", settings)
+        self._best = self._compare(self.best, self.bench.stand(proposal), "int16", settings, self._learned)
 
     def round_narrow(self, _starts: Sequence[Start]) -> None:
         """Narrow layers by their Hessian: most of what rounding all of them gains, for little."""
@@ -186,10 +188,10 @@ class _Run:
             return
         made = self.best.candidate
         indices = (*self.parts.judged, *self.parts.learn)
-        feeds = self.learner.feeds(made, indices)
-        for way, how in self._learned:
-            made, self.refitted = self.learner.learn(made, indices, way, how)
+        if self._learned:
+            made, self.refitted = self.learner.again(made, indices, self._learned)
         if self._taught is not None:
+            feeds = self.learner.feeds(made, indices)
             again = replace(self._taught, learn=self._taught.learn - SCALES)  # scales stay as they were judged
             made = taught(made, feeds, again, lambda same: same, lambda _done: None)
             self.refitted = len(feeds)
@@ -205,7 +207,7 @@ class _Run:
             self.bench.skip("bias_correction", plain.candidate.start.name, "no layer has a bias to correct")
             return plain
         proposal = self.bench.stand(replace(plain.candidate, constants=constants))
-        return self.bench.compare(plain, proposal, "bias_correction", {"how": "analytic"})
+        return self._compare(plain, proposal, "bias_correction", {"how": "analytic"}, ())
 
     def _with_method(self, stands: Standing) -> Standing:
         """The method of calibration where it is left open; biases that were no gain before are tried again with it."""
@@ -243,23 +245,39 @@ class _Run:
             corrected &= self._empirical
         if way == "narrow":
             corrected &= groups
-        how = self.learner.how(groups, corrected, settings)
+        how = self.learner.how(groups, corrected, {"positions": NARROW_POSITIONS} if way == "narrow" else settings)
         made, _ = self.learner.learn(before, self.parts.learn, way, how)
         proposal = self.bench.stand(made)
         told: dict[str, Any] = {"activations": "execution" if way == "biases" else way}
         if way == "narrow":
             told = {"layers": len(groups), "activations": "float"}
-        least = EXECUTION_GAIN_DB if step == "hessian" and way == "execution" else GAIN_DB
-        self._best = self.bench.compare(self.best, proposal, step, {**settings, **told}, least)
+        learned = (*(self._learned if way == "biases" else ()), (way, how))
+        if way == "execution":
+            self._best = self.bench.compare(self.best, proposal, step, {**settings, **told}, EXECUTION_GAIN_DB)
+        else:
+            self._best = self._compare(self.best, proposal, step, {**settings, **told}, learned)
         if self._best is proposal:
-            kept = self._learned if way == "biases" else ()
-            self._learned = (*kept, (way, how))
+            self._learned = learned
+
+    def _compare(
+        self, best: Standing, proposal: Standing, step: str, settings: Mapping[str, Any], learned: Learned
+    ) -> Standing:
+        """The better of the two; at level best other slices judge in turn where the first one leaves a doubt.
+
+        learned: how the weights and biases of ``proposal`` were learned.
+        """
+        doubtful = best.score and proposal.score and abs(proposal.score.gain(best.score)) < DOUBTFUL_DB
+        if not (doubtful and self.free and self.settings.level == "best"):
+            return self.bench.compare(best, proposal, step, settings)
+        if self._turns is None:
+            self._turns = further_splits(self.learner.samples, self.parts)
+        rotation = Rotation(bench=self.bench, learner=self.learner, model=self.starts[0].model, turns=self._turns)
+        verdict = rotation.verdict(best, self._learned, proposal, learned)
+        return self.bench.decide(best, proposal, step, settings, verdict)
 
     def _learned_like_before(self, proposal: Candidate) -> Candidate:
         """``proposal`` with the weights learned again, on its own grids, that the best candidate has learned."""
-        for way, how in self._learned:
-            proposal, _ = self.learner.learn(proposal, self.parts.learn, way, how)
-        return proposal
+        return self.learner.again(proposal, self.parts.learn, self._learned, self.best.candidate)[0]
 
 
 def _record(run: _Run) -> dict[str, Any]:
