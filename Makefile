@@ -12,7 +12,7 @@ $(if $(unknown),$(error unknown variable: $(unknown). Known: $(known)))
 .PHONY: build test check lock clean
 
 build: $(VENV)/installed ; $(BIN)/npubake build recipe=$(recipe)
-test: $(VENV)/installed-dev ; $(BIN)/pytest $(pytest)
+test: $(VENV)/installed-dev ; $(BIN)/pytest -n 2 --dist loadfile $(pytest)
 check: $(VENV)/installed-dev ; $(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python tests/size.py
 lock: $(VENV)/installed-dev ; $(BIN)/python requirements/lock.py
 clean: ; rm -rf build .npubake $(VENV)

@@ -33,8 +33,8 @@ def test_an_unknown_variable_is_refused_with_the_known_ones(words: tuple[str, ..
         (("build",), "npubake build recipe=yolo_640_j6p"),
         (("build", "recipe=a,b"), "npubake build recipe=a,b"),
         (("build", "recipe="), "npubake build recipe="),  # which npubake refuses: it must not mean all
-        (("test", "pytest=-x -k some"), "pytest -x -k some"),
-        (("test", "PYTHON=python3"), "pytest"),
+        (("test", "pytest=-x -k some"), "pytest -n 2 --dist loadfile -x -k some"),
+        (("test", "PYTHON=python3"), "pytest -n 2 --dist loadfile"),
     ],
 )
 def test_a_known_variable_reaches_its_command(words: tuple[str, ...], command: str) -> None:
