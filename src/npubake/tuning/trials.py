@@ -35,6 +35,15 @@ class Standing:
     score: Score | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """gain: mean over ``slices`` of what a step won, in dB; loss: the mean loss of the output that loses most."""
+
+    gain: float
+    loss: float
+    slices: int
+
+
 @dataclass(slots=True, eq=False)
 class Bench:
     """Where candidates are scored. judging: False keeps every step that is asked for, and tries no other."""
@@ -71,6 +80,14 @@ class Bench:
         self._write(best, proposal, step, settings, (kept, why))
         return proposal if kept else best
 
+    def decide(
+        self, best: Standing, proposal: Standing, step: str, settings: Mapping[str, Any], verdict: Verdict
+    ) -> Standing:
+        """As ``compare``, by a verdict of several slices."""
+        kept, why = _decided(verdict.gain, verdict.loss, GAIN_DB)
+        self._write(best, proposal, step, settings, (kept, f"{why}, mean of {verdict.slices} slices"))
+        return proposal if kept else best
+
     def pass_over(self, best: Standing, proposal: Standing, step: str, settings: Mapping[str, Any], why: str) -> None:
         """Write down a trial that is not kept, whatever it gains here."""
         gain = self._verdict(best.score, proposal.score, 0.0)[1]
@@ -98,12 +115,15 @@ class Bench:
     def _verdict(self, before: Score | None, after: Score | None, least: float) -> tuple[bool, str]:
         if before is None or after is None:
             return True, "asked for, not judged"
-        gain, loss = after.gain(before), after.worst_loss(before)
-        if gain < least:
-            return False, f"gains {gain:+.2f} dB, less than {least:g}"
-        if loss > LOSS_DB:
-            return False, f"gains {gain:+.2f} dB, but one output loses {loss:.2f}"
-        return True, f"gains {gain:+.2f} dB"
+        return _decided(after.gain(before), after.worst_loss(before), least)
 
     def to_json(self) -> list[dict[str, Any]]:
         return [asdict(trial) for trial in self.trials]
+
+
+def _decided(gain: float, loss: float, least: float) -> tuple[bool, str]:
+    if gain < least:
+        return False, f"gains {gain:+.2f} dB, less than {least:g}"
+    if loss > LOSS_DB:
+        return False, f"gains {gain:+.2f} dB, but one output loses {loss:.2f}"
+    return True, f"gains {gain:+.2f} dB"
