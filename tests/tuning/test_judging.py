@@ -114,6 +114,14 @@ def test_gain_is_the_mean_and_loss_the_worst() -> None:
     assert after.worst_loss(before) == pytest.approx(1.0)
 
 
+def test_what_a_far_better_output_loses_does_not_count() -> None:
+    """Boxes at 47 dB beside scores at 25: who looks at the boxes' 2 dB."""
+    before, after = Score(decibels={"scores": 20.3, "boxes": 49.5}), Score(decibels={"scores": 25.4, "boxes": 47.4})
+    assert after.worst_loss(before) == pytest.approx(-5.1)
+    near = Score(decibels={"scores": 25.4, "boxes": 35.0})
+    assert near.worst_loss(before) == pytest.approx(14.5)
+
+
 def test_nothing_is_judged_without_examples_or_float_outputs(prepared: Prepared, tmp_path: Path) -> None:
     assert not judge(prepared).able
     model = onnx.parser.parse_model(

@@ -10,6 +10,7 @@ import pytest
 
 from npubake.calibration.samples import SampleSet
 from npubake.quant.thresholds import Threshold
+from npubake.tuning import methods
 from npubake.tuning.candidate import Start
 from npubake.tuning.methods import STEP, TRIED, left_open, with_method
 from npubake.tuning.settings import TuneSettings
@@ -58,6 +59,16 @@ def test_every_method_is_written_down(prepared: Prepared) -> None:
         assert trial["before"].keys() == trial["after"].keys() == {"y"}
     (lost,) = (trial for trial in found if not trial["kept"])
     assert "gives more" in lost["why"]
+
+
+def test_where_the_best_does_not_hold_the_next_is_tried(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = next(trial for trial in trials(tuned(prepared, badly_started(prepared))) if trial["kept"])
+    answers = [(0.0, 0.0), (3.0, 3.0)]
+    monkeypatch.setattr(methods, "_gains", lambda *_: answers.pop(0))
+    found = trials(tuned(prepared, badly_started(prepared)))
+    assert [trial["kept"] for trial in found] == [False, True]
+    assert found[0]["settings"] == first["settings"] != found[1]["settings"]
+    assert "with other examples" in found[0]["why"]
 
 
 def test_least_squared_error_stays_without_a_clear_gain(prepared: Prepared) -> None:

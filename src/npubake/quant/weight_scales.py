@@ -96,12 +96,12 @@ def _entry(
         initializer=operand.initializer,
         dtype=held.dtype,
         axis=operand.axis,
-        scales=tuple(float(scale) for scale in scales),
-        divisors=tuple(int(divisor) for divisor in placed.divisors) if placed else (),
-        shifts=tuple(int(shift) for shift in placed.shifts) if placed else (),
-        zero_points=() if held.symmetric else tuple(int(zero) for zero in zero_points(extremes, steps).flat),
+        scales=tuple(scales.tolist()),
+        divisors=tuple(placed.divisors.tolist()) if placed else (),
+        shifts=tuple(placed.shifts.tolist()) if placed else (),
+        zero_points=() if held.symmetric else tuple(zero_points(extremes, steps).astype(np.int64).ravel().tolist()),
         group_size=held.group_size if held.granularity == "per_group" else 0,
-        multipliers=tuple(int(multiplier) for multiplier in multipliers.flat),
+        multipliers=tuple(multipliers.ravel().tolist()),
     )
 
 

@@ -27,6 +27,7 @@ Feeds = Mapping[str, NDArray[Any]]
 Example = Mapping[str, tuple[float, float]]  # of one example: judged tensor -> sums of squares, of signal and noise
 _SATURATED = 0.9  # mean of the largest probability
 _EXACT_DB = 120.0  # no error at all
+_FAR_ABOVE_DB = 10.0  # of the worst output: errors that nobody sees beside those of that one
 _LEAST_ENERGY = 1e-30
 _MANY_ELEMENTS = 256  # of one example: more need no others beside them
 
@@ -49,8 +50,12 @@ class Score:
         return self.mean - before.mean
 
     def worst_loss(self, before: Score) -> float:
-        """The largest loss of one output, in dB; not positive where none lost."""
-        return max(before.decibels[name] - value for name, value in self.decibels.items())
+        """The largest loss of one output, in dB; not positive where none lost. What an output loses that stays far
+        above the worst of them does not count: 2 of 50 dB buy 5 where there were 20.
+        """
+        floor = min(self.decibels.values()) + _FAR_ABOVE_DB
+        losses = {name: before.decibels[name] - value for name, value in self.decibels.items() if value < floor}
+        return max(losses.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
