@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from npubake.calibration.samples import SampleSet
 from npubake.quant.model_facts import model_facts
 from npubake.quant.qdq import calibrated_model
 from npubake.quant.weights import weight_steps
-from npubake.tuning.candidate import Start, candidate
+from npubake.tuning.candidate import Candidate, Start, candidate
+from npubake.tuning.learner import Learner, Way
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.simulation import Simulator
 from npubake.tuning.steps import Tuned, tune
@@ -199,6 +200,33 @@ def test_biases_from_examples_leave_the_weights_as_they_were_rounded(prepared: P
     for layer in rounded.layers.values():
         name = layer.operand.initializer
         np.testing.assert_array_equal(both.constants[name], rounded.constants[name])
+
+
+def test_level_best_corrects_the_biases_of_the_rounding_that_was_kept(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that slices in turn judge is kept, nothing else: weights are then those of rounding from all examples."""
+    monkeypatch.setattr("npubake.tuning.steps.DOUBTFUL_DB", 1000.0)
+    monkeypatch.setattr("npubake.tuning.steps.EXECUTION_GAIN_DB", 1000.0)
+    monkeypatch.setattr("npubake.tuning.trials.GAIN_DB", -1000.0)
+    monkeypatch.setattr("npubake.tuning.trials.LOSS_DB", 1000.0)
+    learned: list[tuple[str, list[int], Candidate]] = []
+    learn = Learner.learn
+
+    def noting(learner: Learner, before: Candidate, indices: Sequence[int], way: Way, *rest: Any) -> Any:
+        made = learn(learner, before, indices, way, *rest)
+        learned.append((way, sorted(indices), made[0]))
+        return made
+
+    monkeypatch.setattr(Learner, "learn", noting)
+    made = tuned(prepared, {"tuning": {"level": "best", "max_int16": 0}}, prepared.start(lane="a16w8")).candidate
+    assert [entry[:2] for entry in learned[-2:]] == [("float", list(range(16))), ("biases", list(range(16)))]
+    assert made.constants is learned[-1][2].constants
+    rounded = learned[-2][2].constants
+    biases = {layer.operand.bias_name for layer in made.layers.values()}
+    differing = {name for name, value in made.constants.items() if not np.array_equal(value, rounded[name])}
+    assert differing
+    assert differing <= biases
 
 
 @pytest.mark.parametrize("threads", [2, 4])
