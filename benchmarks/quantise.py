@@ -140,11 +140,17 @@ def peers_table(results: Results, chosen: Sequence[Subject]) -> str:
         (
             NAMES[variant.tool],
             f"{variant.title}, {variant.lane}",
-            *(decibels(results.peer(subject.name, variant)) for subject in chosen),
+            *(cell(results, subject, variant) for subject in chosen),
         )
         for variant in VARIANTS
     ]
     return table(("peer", "options", *(subject.title for subject in chosen)), rows)
+
+
+def cell(results: Results, subject: Subject, variant: Variant) -> str:
+    """A dash where the variant was not run yet, nothing where it is not meant for this model."""
+    result = results.peer(subject.name, variant)
+    return "" if result is None and not variant.fits(subject) else decibels(result)
 
 
 def costs_table(results: Results, chosen: Sequence[Subject]) -> str:

@@ -151,7 +151,7 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         tool="quark",
-        title="U8S8 per channel, Percentile, AdaRound (as its INT8_CNN_ACCURATE)",
+        title="INT8_CNN_ACCURATE (AdaRound), per channel",
         lane="a8w8",
         options={"method": "Percentile", "activation": "QUInt8", "extra": {"Percentile": 99.9999}, "adaround": True},
         only=SMALL,
