@@ -84,8 +84,7 @@ def round_with_hessian(
     damped = _damped(hessian, settings.damping)
     codes = np.empty(wanted.shape)
     orders = _orders(damped, settings.act_order)
-    grids = np.stack([scales, offsets])
-    round_groups(codes, damped, orders, np.ascontiguousarray(wanted), grids, limits, settings.block_size)
+    round_groups(codes, damped, orders, np.stack([wanted, scales, offsets]), limits, settings.block_size)
     nearest = grid.rounded(weights)
     unread = np.diagonal(hessian, axis1=1, axis2=2)[:, None, :] <= 0
     found = np.where(unread, nearest, codes.astype(np.int32))

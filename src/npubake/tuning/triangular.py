@@ -105,14 +105,14 @@ def round_in_order(weights: Any, codes: Any, feedback: Any, grid: Any, limits: A
 
 
 @njit(nogil=True, cache=True)
-def round_groups(codes: Any, hessians: Any, orders: Any, weights: Any, grids: Any, limits: Any, block: int) -> None:
-    """Codes of ``weights`` [groups, rows, K] into ``codes``, each group's columns in the order ``orders`` [groups, K].
+def round_groups(codes: Any, hessians: Any, orders: Any, weights: Any, limits: Any, block: int) -> None:
+    """Codes of weights [groups, rows, K] into ``codes``, each group's columns in the order ``orders`` [groups, K].
 
-    hessians: [groups, K, K], positive; grids: (scales, offsets) of each weight [2, groups, rows, K]. With H = U U', U
+    hessians: [groups, K, K], positive; weights: (weights, scales, offsets) [3, groups, rows, K]. With H = U U', U
     upper triangular, column j hears U[i, j] / U[j, j] of the error of column i: U is the factor of H in reversed order,
     reversed.
     """
-    groups, rows, size = weights.shape
+    _, groups, rows, size = weights.shape
     backward, feedback = np.empty((size, size)), np.empty((size, size))
     wanted, made, grid = np.empty((size, rows)), np.empty((size, rows)), np.empty((2, size, rows))
     for group in range(groups):
@@ -126,9 +126,9 @@ def round_groups(codes: Any, hessians: Any, orders: Any, weights: Any, grids: An
                 feedback[i, j] = backward[size - 1 - j, size - 1 - i] / backward[size - 1 - j, size - 1 - j]
         for j in range(size):
             for row in range(rows):
-                wanted[j, row] = weights[group, row, order[j]]
-                grid[0, j, row] = grids[0, group, row, order[j]]
-                grid[1, j, row] = grids[1, group, row, order[j]]
+                wanted[j, row] = weights[0, group, row, order[j]]
+                grid[0, j, row] = weights[1, group, row, order[j]]
+                grid[1, j, row] = weights[2, group, row, order[j]]
         round_in_order(wanted, made, feedback, grid, limits, block)
         for j in range(size):
             for row in range(rows):
