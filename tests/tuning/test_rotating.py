@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from npubake.tuning.simulation import Simulator
 from npubake.tuning.splitting import Split, split_samples
 from npubake.tuning.steps import tune
 from npubake.tuning.trials import Bench, Standing
-from tests.tuning.networks import Prepared, prepare
+from tests.tuning.networks import Prepared, pictures, prepare, write_samples
 
 COUNT = 16
 
@@ -48,12 +49,23 @@ def test_each_example_judges_once_and_is_learned_from_in_all_other_turns(prepare
         assert sorted((*each.judged, *each.learn)) == list(range(COUNT))
 
 
-def test_no_turn_is_made_of_fewer_examples_than_judge(prepared: Prepared) -> None:
+@pytest.mark.parametrize(("judging", "turns"), [(8, 1), (10, 1), (12, 0)])
+def test_no_turn_is_made_of_less_than_half_the_examples_that_judge(
+    prepared: Prepared, judging: int, turns: int
+) -> None:
+    first = Split(learn=tuple(range(judging, COUNT)), judged=tuple(range(judging)))
     with SampleSet.open(prepared.folder / "samples.npz") as samples:
-        whole = Split(learn=tuple(range(8, COUNT)), judged=tuple(range(8)))
-        assert further_splits(samples, whole) == [Split(learn=tuple(range(8)), judged=tuple(range(8, COUNT)))]
-        most = Split(learn=tuple(range(10, COUNT)), judged=tuple(range(10)))
-        assert further_splits(samples, most) == []
+        assert further_splits(samples, first) == [Split(learn=first.judged, judged=first.learn)] * turns
+
+
+def test_similar_examples_never_judge_what_was_learned_from_them(tmp_path: Path) -> None:
+    """Eight pictures, four times."""
+    write_samples(tmp_path / "samples.npz", pictures(8) * 4)
+    with SampleSet.open(tmp_path / "samples.npz") as samples:
+        splits = further_splits(samples, split_samples(samples, 0.25))
+    assert len(splits) == TURNS - 1
+    for each in splits:
+        assert not {index % 8 for index in each.judged} & {index % 8 for index in each.learn}
 
 
 def test_the_verdict_is_the_mean_of_slices_that_were_not_learned_from(prepared: Prepared) -> None:

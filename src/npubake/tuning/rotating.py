@@ -55,7 +55,9 @@ class Rotation:
 
 
 def further_splits(samples: SampleSet, parts: Split) -> list[Split]:
-    """Up to three more splits whose judges are disjoint from each other and from those of ``parts``."""
+    """Up to three more splits whose judges are disjoint from each other and from those of ``parts``, and at least half
+    as many (similar examples stay together, so that sizes differ).
+    """
     count, wanted = samples.count, len(parts.judged)
     left, found = list(parts.learn), list[Split]()
     signatures = {index: signature(samples.read_stored(index)) for index in left}
@@ -64,7 +66,7 @@ def further_splits(samples: SampleSet, parts: Split) -> list[Split]:
         if len(left) >= 2 * wanted:
             chosen = split([signatures[index] for index in left], wanted / len(left)).judged
             judged = [left[place] for place in chosen]
-        if len(judged) < wanted:
+        if 2 * len(judged) < wanted:
             break
         found.append(Split(learn=tuple(index for index in range(count) if index not in judged), judged=tuple(judged)))
         left = [index for index in left if index not in judged]
