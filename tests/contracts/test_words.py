@@ -53,15 +53,15 @@ def test_the_largest_file_is_the_same() -> None:
 
 def test_steps_of_tuning_have_the_same_names_and_defaults() -> None:
     assert quant_config.STEPS == request.STEPS
-    assert quant_config.TUNED_STEPS == settings.STEPS
+    assert quant_config.TUNED_STEPS == request.TUNED_STEPS
     assert set(get_args(quant_config.Level)) == set(settings.MAX_INT16) == set(get_args(settings.Level))
     assert quant_config.Tuning().held_out == settings.HELD_OUT
     assert quant_config.Hessian().positions == POSITIONS
     assert quant_config.ScaleSearch().candidates == SEARCHED
     plain, known = quant_config.Hessian(), HessianSettings()
     assert (plain.block_size, plain.damping, plain.act_order) == (known.block_size, known.damping, known.act_order)
-    learnt, learning = quant_config.Mod(), LearningSettings()
-    assert (learnt.epochs, learnt.learning_rate, learnt.schedule) == (
+    mod, learning = quant_config.Mod(), LearningSettings()
+    assert (mod.epochs, mod.learning_rate, mod.schedule) == (
         learning.epochs,
         learning.learning_rate,
         learning.schedule,

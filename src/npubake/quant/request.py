@@ -1,4 +1,4 @@
-"""quant: what a recipe asks of ``calibrate``, read once from the stage's JSON parameters. Data; no numpy, no onnx."""
+"""quant: what a recipe asks of ``calibrate``, read once from the stage's JSON parameters. Data; no onnx."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 BiasCorrection = Literal["none", "analytic", "empirical"]
 WEIGHT_BITS = tuple(BITS)
-STEPS = ("equivalent_transformation", "search_weight_scale", "hessian", "bias_correction", "mod")
+TUNED_STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod")  # carried out by ``tune``
+STEPS = ("equivalent_transformation", *TUNED_STEPS)
 
 # Of a ``set`` or a block: key -> the words that are accepted.
 _WORDS: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +32,13 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "granularity": get_args(Granularity),
     "method": METHODS,
     "bias_correction": get_args(BiasCorrection),
+}
+# Of the block ``weights``: key -> the field of ``Request`` that it sets.
+_OF_WEIGHTS = {
+    "bits": "weight_bits",
+    "granularity": "granularity",
+    "group_size": "group_size",
+    "symmetric": "symmetric_weights",
 }
 _SWITCHES = ("asymmetric", "symmetric", "fuse", "equivalent_transformation", "search_weight_scale", "hessian", "mod")
 
@@ -119,7 +127,7 @@ def parse_request(params: Mapping[str, Any]) -> Request:
     calibration, weights = dict(params.get("calibration", {})), params.get("weights", {})
     faults += _granularity_faults(calibration.pop("granularity", "per_tensor"))
     faults += _faults(calibration, "$.calibration", ("method", "percentile", "asymmetric"))
-    faults += _faults(weights, "$.weights", ("bits", "granularity", "group_size", "symmetric"))
+    faults += _faults(weights, "$.weights", tuple(_OF_WEIGHTS))
     overrides = with_bit_policy(params.get("bits", {}), params.get("layer_overrides", ()))
     for place, entry in zip(override_paths(overrides), overrides, strict=True):
         faults += _faults(entry.get("set", {}), f"$.{place}.set", tuple(Settings.__slots__))
@@ -130,13 +138,10 @@ def parse_request(params: Mapping[str, Any]) -> Request:
     return Request(
         lane=lane,
         threshold=Settings(**calibration).applied(Threshold()),
-        granularity=weights.get("granularity", "per_channel"),
-        weight_bits=weights.get("bits"),
-        group_size=weights.get("group_size", 32),
-        symmetric_weights=weights.get("symmetric", True),
         overrides=overrides,
         settings=tuple(Settings(**entry.get("set", {})) for entry in overrides),
         input_ranges=ranges,
+        **{_OF_WEIGHTS[key]: value for key, value in weights.items()},
     )
 
 

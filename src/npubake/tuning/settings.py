@@ -1,4 +1,4 @@
-"""tuning: what a recipe asks of ``tune``, read once from the stage's JSON parameters. Data; no numpy, no onnx."""
+"""tuning: what a recipe asks of ``tune``, read once from the stage's JSON parameters. Data; no onnx."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from npubake.quant.request import TUNED_STEPS
+
 Level = Literal["none", "default", "best"]
-STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod")
 MAX_INT16: Mapping[str, int] = {"none": 0, "default": 2, "best": 8}
 HELD_OUT = 0.25  # the share of schemas/recipe.schema.json; a test compares them
 
@@ -35,7 +36,8 @@ class Choice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSettings:
     """level, judge, held_out, max_int16: as in the recipe; limited: it states max_int16; transformed: it asks
-    for the transformed graph; choices: of each step."""
+    for the transformed graph; choices: of each step.
+    """
 
     level: Level
     judge: bool
@@ -74,7 +76,7 @@ class TuneSettings:
                     overrides,
                     matched,
                 )
-                for step in STEPS
+                for step in TUNED_STEPS
             },
         )
 
