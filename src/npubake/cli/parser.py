@@ -14,7 +14,8 @@ EXIT_CODES = (
     "130 interrupted; 141 the reader of standard output has gone"
 )
 _MOST = 4096  # tasks at once, and threads: more is a typing error
-SORTS = ("minmax", "percentile", "entropy", "mse", "mean_minmax", "int16", "float16", "tensor", "graph")
+METHODS = ("minmax", "percentile", "entropy", "mse", "mean_minmax")  # quant/thresholds.py has them, and numpy
+SORTS = (*METHODS, "int16", "float16", "tensor", "graph")
 TARGETS_HELP = "recipe or target names, comma lists, or recipe=NAME; none: all of the project"
 
 

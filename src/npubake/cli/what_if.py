@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from npubake.cli import root
 from npubake.cli.commands import request_of
 from npubake.cli.findings import findings_text
-from npubake.cli.parser import SORTS
+from npubake.cli.parser import METHODS
 from npubake.cli.text import table
 from npubake.errors import Fault, UsageError
 from npubake.nearest import did_you_mean
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from npubake.recipe.recipe import Recipe
 
 _ROWS = 20  # of a table, unless tensors are chosen
-_METHODS = SORTS[:5]
 FOUND = 1
 
 
@@ -123,7 +122,7 @@ def _order(sort: str) -> Callable[[Mapping[str, Any]], Any]:
     """The worst first, or by name."""
     if sort == "tensor":
         return lambda row: row["tensor"]
-    return lambda row: _worth(row["eight_bits"]["uint8"].get(sort) if sort in _METHODS else row[sort])
+    return lambda row: _worth(row["eight_bits"]["uint8"].get(sort) if sort in METHODS else row[sort])
 
 
 def _measured(method: str) -> str:
@@ -144,14 +143,14 @@ def _text(name: str, answer: Mapping[str, Any], recipe: Recipe, *, all_rows: boo
             row["tensor"],
             f"{row['minimum']:.4g}",
             f"{row['maximum']:.4g}",
-            *(_shown(row["eight_bits"]["uint8"][method]) for method in _METHODS),
+            *(_shown(row["eight_bits"]["uint8"][method]) for method in METHODS),
             _shown(row["eight_bits"]["uint8_symmetric"][_measured(answer["method"])]),
             _shown(row["int16"]),
             _shown(row["float16"]),
         ]
         for row in rows
     ]
-    heads = ["tensor", "from", "to", *_METHODS, "symmetric", "int16", "float16"]
+    heads = ["tensor", "from", "to", *METHODS, "symmetric", "int16", "float16"]
     lines = [f"{name}: SQNR in dB of each tensor by itself, {answer['samples']} examples", table(cells, heads)]
     if len(rows) < len(answer["tensors"]):
         lines.append(f"  and {len(answer['tensors']) - len(rows)} more: --tensor PATTERN chooses, --json has all")
