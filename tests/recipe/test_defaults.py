@@ -113,7 +113,7 @@ def test_the_same_names() -> None:
     for (block, name), words in choices.items():
         assert QUANT[block]["properties"][name]["enum"] == list(get_args(words)), name
     assert QUANT["bias_correction"]["enum"] == list(get_args(quant.BiasCorrection))
-    assert QUANT["mod"]["properties"]["learn"]["items"]["enum"] == list(get_args(quant.Learnt))
+    assert QUANT["mod"]["properties"]["learn"]["items"]["enum"] == list(get_args(quant.Learnable))
     settings = {
         "activation": quant.Precision,
         "output": quant.OutputPrecision,

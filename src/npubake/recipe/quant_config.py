@@ -20,7 +20,7 @@ OutputPrecision = Literal["int8", "int16"]
 WeightType = Literal["int4", "int8", "int16"]
 Role = Literal["first_layer", "last_layer", "norm_adjacent", "query", "key", "value", "attention_output", "ffn", "head"]
 BiasCorrection = Literal["none", "analytic", "empirical"]
-Learnt = Literal["activation_scale", "zero_point", "weight_scale", "rounding"]
+Learnable = Literal["activation_scale", "zero_point", "weight_scale", "rounding"]
 Level = Literal["none", "default", "best"]
 
 LANE_SPELLINGS: Mapping[str, Lane] = {
@@ -113,7 +113,7 @@ class Mod:
     learning_rate: float = 0.3
     schedule: Literal["constant", "cosine"] = "cosine"
     loss: Literal["mse"] = "mse"
-    learn: tuple[Learnt, ...] = ()
+    learn: tuple[Learnable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

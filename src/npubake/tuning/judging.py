@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from npubake.calibration.samples import SampleSet
 from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
 from npubake.quant.sqnr import sqnr_db
+from npubake.tuning.examples import Feeds
 from npubake.tuning.execution import values_of
 from npubake.tuning.simulation import Form, Simulator
 
-Feeds = Mapping[str, NDArray[Any]]
 Example = Mapping[str, tuple[float, float]]  # of one example: judged tensor -> sums of squares, of signal and noise
 _SATURATED = 0.9  # mean of the largest probability
 _EXACT_DB = 120.0  # no error at all
 _FAR_ABOVE_DB = 10.0  # of the worst output: errors that nobody sees beside those of that one
-_LEAST_ENERGY = 1e-30
+_LEAST_ENERGY = 1e-30  # of a tensor of zeros, which noise is divided by all the same
 _MANY_ELEMENTS = 256  # of one example: more need no others beside them
 
 
@@ -138,8 +138,7 @@ class Judge:
         """Examples by their share of the noise of ``score``, which stands for all: few of them tell what costs most."""
         signal = {tensor: sum(entry[tensor][0] for entry in score.examples) for tensor in self.tensors}
         shares = [
-            sum(entry[tensor][1] / max(signal[tensor], _LEAST_ENERGY) for tensor in self.tensors)
-            for entry in score.examples
+            sum(relative_noise(entry[tensor][1], signal[tensor]) for tensor in self.tensors) for entry in score.examples
         ]
         return sorted(range(len(shares)), key=lambda place: -shares[place])
 
@@ -154,6 +153,11 @@ class Judge:
 def decibels(signal: float, noise: float) -> float:
     """SQNR to 0.01 dB, between -120 and 120."""
     return round(sqnr_db(signal, noise, _EXACT_DB), 2)
+
+
+def relative_noise(noise: float, signal: float) -> float:
+    """Noise as a share of the signal's energy; huge where a tensor is all zeros."""
+    return noise / max(signal, _LEAST_ENERGY)
 
 
 def noise_of(wanted: NDArray[Any], values: NDArray[Any]) -> float:

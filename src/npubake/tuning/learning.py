@@ -31,7 +31,7 @@ from npubake.tuning.quantiser_gradients import (
 )
 
 Wide = NDArray[np.float64]
-Learned = Literal["activation_scale", "zero_point", "weight_scale", "rounding"]
+Learnable = Literal["activation_scale", "zero_point", "weight_scale", "rounding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def learn_rounding(problem: LayerProblem, grid: Grid, start: Codes, settings: Le
 
 
 def learn_scales(
-    problem: LayerProblem, grid: Grid, learn: frozenset[Learned], settings: LearningSettings
+    problem: LayerProblem, grid: Grid, learn: frozenset[Learnable], settings: LearningSettings
 ) -> LearnedScales:
     """The input's scale and zero point and the weights' scales, as ``learn`` names them; others stay.
 
@@ -212,7 +212,7 @@ class RoundingState:
 class ScaleState:
     """Logarithms of scales and a zero point of one layer while they are learned; the bias follows every batch."""
 
-    def __init__(self, problem: LayerProblem, grid: Grid, learn: frozenset[Learned]) -> None:
+    def __init__(self, problem: LayerProblem, grid: Grid, learn: frozenset[Learnable]) -> None:
         self.problem, self.grid, self.learn = problem, grid, learn
         self.log_scale, self.zero_point = np.log([problem.quantiser.scale]), np.array([problem.quantiser.zero_point])
         self.log_scales = np.ascontiguousarray(np.log(grid.scales))
@@ -253,7 +253,7 @@ class ScaleState:
 
     def move(self, gradients: tuple[Wide, Wide, Wide], rate: float, step: int) -> None:
         """A tenth of the rate for logarithms: one step of 0.02 would be 2 % of a scale. A code is worth 1 / 32."""
-        names: tuple[Learned, ...] = ("activation_scale", "zero_point", "weight_scale")
+        names: tuple[Learnable, ...] = ("activation_scale", "zero_point", "weight_scale")
         values, rates = (self.log_scale, self.zero_point, self.log_scales), (rate / 10, rate * 3.2, rate / 10)
         for at, name in enumerate(names):
             if name in self.learn:

@@ -18,7 +18,7 @@ from npubake.quant.ranges import including_zero, widened
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.tensor_ranges import WIDE_MARGIN
 from npubake.tuning.candidate import Candidate
-from npubake.tuning.judging import Score, noise_of
+from npubake.tuning.judging import Score, noise_of, relative_noise
 from npubake.tuning.ranking import worst_first
 from npubake.tuning.simulation import Form, Simulator, form_of, untouched
 from npubake.tuning.trials import Bench, Standing
@@ -169,7 +169,7 @@ class IsolatedNoise:
         total = 0.0
         for name, wanted in self.answers[place].items():
             energy = float(np.square(wanted.astype(np.float64)).sum())
-            total += noise_of(wanted, values[name]) / max(energy, 1e-30)
+            total += relative_noise(noise_of(wanted, values[name]), energy)
         return total
 
 

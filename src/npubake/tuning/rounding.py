@@ -22,12 +22,11 @@ from npubake.quant.weight_formats import CODE_LIMITS
 from npubake.quant.weights import code_parts, weight_steps
 from npubake.tuning.biases import correctable, corrected_bias
 from npubake.tuning.candidate import Candidate, Layer, on_bias_grid
+from npubake.tuning.examples import Feeds
 from npubake.tuning.execution import Stream
 from npubake.tuning.hessian import Grid, HessianSettings, asymmetric_target, round_with_hessian
 from npubake.tuning.moments import Moments, accumulate, accumulate_means, float_inputs
 from npubake.tuning.simulation import Array, Form, SimulatedModel
-
-Feeds = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

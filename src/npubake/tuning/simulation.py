@@ -25,9 +25,9 @@ from npubake.graph.editing import attribute
 from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.summary import GraphSummary
 from npubake.quant.parameters import TensorParameters, limits
+from npubake.tuning.examples import Feeds
 
 Array = NDArray[np.float32]
-Feeds = Mapping[str, NDArray[Any]]
 Told = TypeVar("Told")
 _PARTIAL = frozenset(("Div", "Mod", "Sqrt", "Log", "Pow", "Asin", "Acos", "Acosh", "Atanh"))  # NaN for some numbers
 _MANTISSA = 24  # a step of absmax / 2**24 leaves every float32 value below absmax as good as unchanged

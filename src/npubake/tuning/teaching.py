@@ -21,20 +21,20 @@ from npubake.quant.parameters import LIMITS, TensorParameters
 from npubake.tuning.biases import correctable, within_bias_limit
 from npubake.tuning.candidate import Candidate, Layer, candidate
 from npubake.tuning.exact_products import product
+from npubake.tuning.examples import Feeds
 from npubake.tuning.layer_problem import InputQuantiser, LayerProblem
-from npubake.tuning.learning import Learned, LearningSettings, learn_rounding, learn_scales
+from npubake.tuning.learning import Learnable, LearningSettings, learn_rounding, learn_scales
 from npubake.tuning.matrix_form import chosen_positions, columns_at
 from npubake.tuning.moments import positions_of
 from npubake.tuning.rounding import Walk, grid_of
 from npubake.tuning.searching import rescaled, with_layers
 from npubake.tuning.simulation import Array
 
-Feeds = Mapping[str, NDArray[Any]]
 Wide = NDArray[np.float64]
 Progress = Callable[[int], None]
 POSITIONS = 64  # of one example
 UNSEEN = 0.25  # share of the examples that judges what a layer has learned
-SCALES: frozenset[Learned] = frozenset(("activation_scale", "zero_point", "weight_scale"))
+SCALES: frozenset[Learnable] = frozenset(("activation_scale", "zero_point", "weight_scale"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Teaching:
     """groups: those taught; learn: what is learned of them; settings: epochs, rate and schedule."""
 
     groups: frozenset[str]
-    learn: frozenset[Learned]
+    learn: frozenset[Learnable]
     settings: LearningSettings
     threads: int
 
