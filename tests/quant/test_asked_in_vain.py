@@ -14,7 +14,7 @@ from npubake.quant.asked_in_vain import (
     OF_WEIGHTS,
     format_faults,
     granularity_faults,
-    learnt_layer_faults,
+    learned_layer_faults,
     setting_faults,
     shadowed,
     unheard,
@@ -98,20 +98,20 @@ def test_a_granularity_that_calibrate_would_refuse_is_refused_before() -> None:
     assert list(granularity_faults({"calibration": {"granularity": "per_tensor"}, "platform": facts})) == []
 
 
-def test_learnt_layers_that_are_not_there_are_named_one_by_one() -> None:
+def test_learned_layers_that_are_not_there_are_named_one_by_one() -> None:
     params = {"mod": {"layers": ["/stem/*", "/nothing", "/haed/Conv"]}}
-    assert [fault.path for fault in learnt_layer_faults(summary(), params)] == [
+    assert [fault.path for fault in learned_layer_faults(summary(), params)] == [
         "$.quant_config.mod.layers[1]",
         "$.quant_config.mod.layers[2]",
     ]
-    assert learnt_layer_faults(summary(), {"mod": False}) == learnt_layer_faults(summary(), {}) == []
+    assert learned_layer_faults(summary(), {"mod": False}) == learned_layer_faults(summary(), {}) == []
 
 
-def test_learnt_layers_have_weights_in_integers() -> None:
+def test_learned_layers_have_weights_in_integers() -> None:
     params = {"mod": {"layers": ["/head/Softmax", "/head/*", "/stem/Conv"]}}
     for lane, refused in (("a8w8", [0]), ("fp16", [0, 1, 2])):
         made = decide_precisions(summary(), LANES[lane], [], frozenset())
-        found = [fault.path for fault in learnt_layer_faults(summary(), params, made)]
+        found = [fault.path for fault in learned_layer_faults(summary(), params, made)]
         assert found == [f"$.quant_config.mod.layers[{index}]" for index in refused]
 
 

@@ -105,7 +105,7 @@ def test_only_eight_bits_can_be_lifted() -> None:
     assert "narrow" in fault.what
 
 
-def test_scales_are_learnt_of_eight_bits() -> None:
+def test_scales_are_learned_of_eight_bits() -> None:
     asked = ("mod", "mod.learn.rounding", "mod.learn.activation_scale", "mod.learn.zero_point")
     assert paths(summary(), "a8w8", *asked) == []
     assert paths(summary(), "a16w8", *asked) == ["mod.learn", "mod.learn"]

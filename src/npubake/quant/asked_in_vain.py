@@ -45,7 +45,7 @@ def granularity_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(what=what, path=path, hint=hint)
 
 
-def learnt_layer_faults(
+def learned_layer_faults(
     summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None = None
 ) -> list[Fault]:
     """Patterns of ``mod.layers`` that match nothing, or no layer whose weights are held as integers."""

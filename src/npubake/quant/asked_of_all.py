@@ -17,7 +17,7 @@ from npubake.quant.precisions import Precisions
 OF_WEIGHTS = ("weights.bits", "weights.granularity", "weights.symmetric", "search_weight_scale", "hessian", "mod")
 OF_RANGES = ("calibration.method", "calibration.asymmetric", "load.scales")
 OF_TUNING = ("tuning.level", "tuning.judge", "tuning.held_out")
-OF_INPUTS = ("mod.learn.activation_scale", "mod.learn.zero_point")  # learnt of what layers with weights read
+OF_INPUTS = ("mod.learn.activation_scale", "mod.learn.zero_point")  # learned of what layers with weights read
 TRANSFORMATION, BIASES = "equivalent_transformation", "bias_correction"
 SMOOTHING, METHOD, WIDE = f"{TRANSFORMATION}.smoothing", "calibration.method", "tuning.max_int16"
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
@@ -47,8 +47,8 @@ def recipe_faults(
     if not any(precisions.dtypes.get(name) == "uint8" for group in weighted for name in group.inputs):
         for place in _among(places, OF_INPUTS):
             name = place.rpartition(".")[2]
-            what = f"no layer with weights reads an activation of 8 bits, whose {name} could be learnt"
-            yield _fault(place, what, f"Take {name} out of learn; rounding and weight_scale are learnt at any width.")
+            what = f"no layer with weights reads an activation of 8 bits, whose {name} could be learned"
+            yield _fault(place, what, f"Take {name} out of learn; rounding and weight_scale are learned at any width.")
     if WIDE in places:
         yield from _of_lifting(precisions, platform)
 

@@ -57,7 +57,7 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
     types = {node.name: node.op_type for node in summary.nodes}
     roles = roles_of(summary)
     makers = summary.producer_group()
-    learnt = layers_to_learn(summary, params.get("mod") or {})
+    learned = layers_to_learn(summary, params.get("mod") or {})
     weighted = _Weighted.of(summary, formats)
     made = []
     for group in summary.groups:
@@ -66,7 +66,7 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
         if precisions.holds_weights(group):
             settings |= {
                 **_weights(weighted[group.name], request, mine),
-                **dict(_steps(params, mine, learnt=group.name in learnt)),
+                **dict(_steps(params, mine, learned=group.name in learned)),
             }
         tensor = group.outputs[0] if group.outputs else ""
         if tensor in precisions.dtypes and tensor in thresholds:
@@ -202,14 +202,14 @@ def layers_to_learn(summary: GraphSummary, mod: Mapping[str, Any]) -> frozenset[
     return frozenset(found.groups)
 
 
-def _steps(params: Mapping[str, Any], mine: _Mine, *, learnt: bool) -> Iterator[tuple[str, Setting]]:
+def _steps(params: Mapping[str, Any], mine: _Mine, *, learned: bool) -> Iterator[tuple[str, Setting]]:
     """Steps of ``transform`` and ``tune``: asked for (true), forbidden (false), or left to the level of tuning."""
     level = params.get("tuning", {}).get("level", "default")
     for name in STEPS:
         found = mine.last(name)
         if found is None and name in params:
             stated = params[name]
-            value = stated if isinstance(stated, str) else stated is not False and (name != "mod" or learnt)
+            value = stated if isinstance(stated, str) else stated is not False and (name != "mod" or learned)
             found = Setting(value=value, why=f"quant_config.{name}")
         if found is None and level != "none":
             found = Setting(value=f"level {level}", why="quant_config.tuning" if "tuning" in params else _DEFAULT)

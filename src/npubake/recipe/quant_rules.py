@@ -138,9 +138,9 @@ def _learning(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     if not ranges.get("asymmetric", True) and not any(entry["set"].get("asymmetric") for entry in overrides):
         why["zero_point"] = "'asymmetric: false' leaves no zero point"
     if not weights.get("symmetric", True):
-        why["weight_scale"] = "scales of weights with zero points are not learnt"
+        why["weight_scale"] = "scales of weights with zero points are not learned"
     elif "per_channel" not in granularities:
-        why["weight_scale"] = f"scales {weights['granularity']} are not learnt"
+        why["weight_scale"] = f"scales {weights['granularity']} are not learned"
     if "scales" in config.get("load", {}):
         why |= dict.fromkeys(("activation_scale", "zero_point"), "loaded scales stay as they are")
     for index, name in enumerate(block.get("learn", ())):
@@ -148,7 +148,7 @@ def _learning(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
             yield (
                 (_QUANT, "mod", "learn", index),
                 why[name],
-                f"Take {name} out of learn; rounding can be learnt always.",
+                f"Take {name} out of learn; rounding can be learned always.",
             )
 
 

@@ -47,7 +47,7 @@ from npubake.pipeline.stage import Job
 from npubake.quant.asked_in_vain import (
     format_faults,
     granularity_faults,
-    learnt_layer_faults,
+    learned_layer_faults,
     setting_faults,
     shadowed,
     unheard,
@@ -75,7 +75,7 @@ def run(job: Job) -> None:
     faults += runtime_input_faults(summary, params.get("runtime_input", {}), inputs)
     faults += metric_faults(summary, params["metric"]) if params.get("metric") else ()
     precisions = _precisions(summary, params, resolved)
-    faults += learnt_layer_faults(summary, params, precisions)
+    faults += learned_layer_faults(summary, params, precisions)
     if precisions is not None:
         faults += setting_faults(summary, overrides, resolved, precisions)
         faults += recipe_faults(summary, params.get("asked", ()), precisions, params.get("platform", {}))
