@@ -18,6 +18,7 @@ from npubake.quant.asked_in_vain import (
     setting_faults,
     shadowed,
     unheard,
+    widened,
 )
 from npubake.quant.lanes import LANES
 from npubake.quant.precisions import Asked, decide_precisions
@@ -175,3 +176,18 @@ def test_methods_of_sixteen_bits_are_told() -> None:
     assert told("a8w8", "/head/Softmax", method="mse") == [place]
     assert told("a8w8", "/head/S*", method="mse") == []  # the Slice's boxes have a range of their own
     assert {"softmax", *KNOWN_RANGES} == set(FIXED_RANGES)
+
+
+def test_layers_that_make_wider_integers_than_asked_are_told() -> None:
+    def told(lane: str, *changes: tuple[str, dict[str, Any]]) -> list[str]:
+        entries = [{"match": {"names": [name]}, "set": change} for name, change in changes]
+        resolved = resolve_overrides(summary(), entries)
+        asked = [Asked.of(entry.path, entry.groups, entries[entry.index]["set"]) for entry in resolved]
+        made = decide_precisions(summary(), LANES[lane], asked, frozenset())
+        return [text.partition(":")[0] for text in widened(summary(), entries, resolved, made)]
+
+    int8, place = {"activation": "int8"}, "layer_overrides[0].set.activation"
+    assert told("a16w8", ("/stem/Conv", int8)) == [place]
+    assert told("a8w8", ("/stem/Conv", int8)) == told("a16w8", ("/*", int8)) == []
+    assert told("a8w8", ("/stem/Conv", {**int8, "output": "int16"})) == []  # asked for
+    assert told("a16w8", ("/stem/Conv", int8), ("/stem/Conv", {"activation": "int16"})) == []

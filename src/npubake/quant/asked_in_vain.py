@@ -190,6 +190,39 @@ def unheard(
                 )
 
 
+def widened(
+    summary: GraphSummary,
+    overrides: Sequence[Mapping[str, Any]],
+    resolved: Iterable[ResolvedOverride],
+    precisions: Precisions,
+) -> Iterator[str]:
+    """Layers asked to be int8 whose result is held as int16 for whoever reads it, as warnings: that cannot be helped
+    from here, but what was asked of them is not what they make.
+    """
+    groups = {group.name: group for group in summary.groups}
+    last: dict[str, str] = {}
+    wanted: dict[str, str] = {}
+    for entry in resolved:
+        change = overrides[entry.index].get("set", {})
+        place = entry.path if entry.path.startswith("quant_config.") else f"{entry.path}.set.activation"
+        if "activation" in change:
+            wanted.update(dict.fromkeys(entry.groups, change["activation"]))
+            last.update(dict.fromkeys(entry.groups, place))
+        if "output" in change:
+            wanted.update(dict.fromkeys(entry.groups, change["output"]))
+    found: dict[str, list[str]] = {}
+    for name, place in last.items():
+        makes = [made for made in groups[name].outputs if made not in precisions.inner]
+        decided = precisions.groups[name].precision
+        if wanted[name] == decided == "int8" and any(precisions.dtypes.get(made) == "int16" for made in makes):
+            found.setdefault(place, []).append(name)
+    for place, names in found.items():
+        yield (
+            f"{place}: int8 is asked, but what {', '.join(names)} makes is held as int16, because something that reads "
+            f"it, or shares its scale, has 16 bits: ask int8 there, too"
+        )
+
+
 def _has_known_range(group: FusionGroup) -> bool:
     return group.kind == "softmax" or (group.kind == "table" and group.function in KNOWN_RANGES)
 

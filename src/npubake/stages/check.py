@@ -51,6 +51,7 @@ from npubake.quant.asked_in_vain import (
     setting_faults,
     shadowed,
     unheard,
+    widened,
 )
 from npubake.quant.asked_of_all import recipe_faults, recipe_warnings
 from npubake.quant.impossible import kernel_faults, kernel_warnings, precision_faults
@@ -98,6 +99,7 @@ def run(job: Job) -> None:
             *kernel_warnings(summary, overrides, resolved),
             *(recipe_warnings(summary, params.get("asked", ()), precisions) if precisions is not None else ()),
             *(unheard(summary, overrides, resolved, precisions) if precisions is not None else ()),
+            *(widened(summary, overrides, resolved, precisions) if precisions is not None else ()),
             *shadowed(overrides, resolved),
             *_padding(summary, params),
         ],
