@@ -229,6 +229,19 @@ def test_level_best_corrects_the_biases_of_the_rounding_that_was_kept(
     assert differing <= biases
 
 
+def test_biases_that_followed_every_layer_are_not_tried_again(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npubake.tuning.steps.EXECUTION_GAIN_DB", -1000.0)
+    monkeypatch.setattr("npubake.tuning.trials.LOSS_DB", 1000.0)
+    best = {"tuning": {"level": "best"}, "hessian": {}}
+    trials = tuned(prepared, best).record["trials"]
+    assert trials[-1]["settings"]["activations"] == "execution"
+    assert (trials[-1]["step"], trials[-1]["kept"]) == ("hessian", True)
+    asked = tuned(prepared, {**best, "bias_correction": "empirical"}).record["trials"]
+    assert [trial["step"] for trial in asked[-2:]] == ["hessian", "bias_correction"]
+
+
 @pytest.mark.parametrize("threads", [2, 4])
 def test_the_same_for_any_thread_count(prepared: Prepared, threads: int) -> None:
     one, many = (tuned(prepared, EVERYTHING, threads=count) for count in (1, threads))

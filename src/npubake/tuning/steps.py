@@ -159,7 +159,8 @@ class _Run:
             ways: tuple[Way, ...] = ("execution",) if asymmetric else ("float",)
             for way in ("float", "execution") if best and asymmetric else ways:
                 self._rounded("hessian", way, groups, dict(choice.settings))
-        if self._empirical or best:
+        followed = bool(self._learned) and self._learned[-1][0] == "execution"  # biases have followed every layer
+        if self._empirical or (best and not followed):
             self._rounded("bias_correction", "biases", frozenset(), {"how": "empirical"})
 
     @property
