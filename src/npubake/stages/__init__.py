@@ -85,7 +85,7 @@ STAGES: dict[str, Stage] = {
         ),
         _stage(
             "tune",
-            9,
+            10,
             {
                 "model": "onnx",
                 "graph": "graph",
