@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from npubake.errors import RecipeError, StageError
 from npubake.quant.assign import Assignment, Subject, assign
+from npubake.quant.loading import LoadedScales
 from npubake.quant.operands import ModelFacts
 from npubake.quant.ranges import snap_outward
 from npubake.quant.record import record_json, warnings
@@ -156,6 +158,20 @@ def test_an_int16_override_is_what_the_tensors_become() -> None:
     lifted = {name for name, dtype in dtypes.items() if dtype == "int16"}
     assert lifted == {"r1", "p", "c2", "s", "j"}  # c2's input shares with j and s
     assert dtypes["c3"] == "uint8"
+
+
+@pytest.mark.parametrize(
+    ("lane", "change", "kept"),
+    [("a8w8", {}, True), ("fp16_a8w8", {}, False), ("a8w8", {"activation": "int8"}, False)],
+)
+def test_loaded_scales_keep_the_bits_that_tuning_gave(lane: str, change: dict[str, str], kept: bool) -> None:
+    item, lifted = subject(), [{"match": {}, "set": {"output": "int16"}}]
+    earlier = made(item, matched=[("node_c3",)], layer_overrides=lifted).parameters
+    loaded = LoadedScales(tensors=earlier.tensors, weights=earlier.weights, lane="a8w8")
+    request = parse_request({"lane": lane, "layer_overrides": [{"match": {}, "set": change}] if change else []})
+    again = assign(item, replace(request, loaded=loaded), [("node_c3",)] if change else []).parameters.tensors
+    assert (again.get("c3") == earlier.tensors["c3"]) is kept
+    assert earlier.tensors["c3"].dtype == "int16"
 
 
 def test_dead_tensors_are_named_and_neutral() -> None:

@@ -11,13 +11,18 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from npubake.errors import Fault, RecipeError, StageError
+from npubake.graph.summary import GraphSummary
 from npubake.quant.affine import tensor_parameters
 from npubake.quant.parameters import LIMITS, QuantizationParameters, TensorParameters, WeightParameters
+from npubake.quant.precisions import Asked
 from npubake.quant.ranges import Range, snapped
 from npubake.quant.thresholds import Threshold
+
+if TYPE_CHECKING:
+    from npubake.quant.request import Request
 
 PLACE = "$.quant_config.load.scales"
 _SHOWN = 10
@@ -25,10 +30,11 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedScales:
-    """tensors, weights: of the earlier build; missing: what becomes of tensors that are not among them."""
+    """tensors, weights, lane: of the earlier build; missing: what becomes of tensors that are not among them."""
 
     tensors: Mapping[str, TensorParameters]
     weights: Mapping[str, WeightParameters]
+    lane: str = ""
     missing: Literal["refuse", "calibrate"] = "refuse"
 
 
@@ -56,7 +62,21 @@ def read_scales(path: Path, missing: Literal["refuse", "calibrate"]) -> LoadedSc
     ]
     if faults:
         raise RecipeError(*faults[:_SHOWN])
-    return LoadedScales(tensors=read.tensors, weights=read.weights, missing=missing)
+    return LoadedScales(tensors=read.tensors, weights=read.weights, lane=read.lane, missing=missing)
+
+
+def loaded_bits(summary: GraphSummary, request: Request, said: Collection[str]) -> Asked | None:
+    """The 16 bits that the earlier build gave what groups make, where it was of the same lane: ``tune`` may have lifted
+    them. said: groups whose precision the recipe states; that goes before.
+    """
+    loaded = request.loaded
+    if loaded is None or loaded.lane != request.lane.name:
+        return None
+    wide = {name for name, entry in loaded.tensors.items() if entry.dtype == "int16"}
+    groups = tuple(
+        group.name for group in summary.groups if group.name not in said and wide.intersection(group.outputs)
+    )
+    return Asked(path=PLACE.removeprefix("$."), groups=groups, output="int16")
 
 
 def loaded_range(entry: TensorParameters) -> tuple[Range, bool]:
