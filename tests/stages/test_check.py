@@ -163,6 +163,11 @@ def test_groups_that_no_layer_is_wide_enough_for_are_refused(tmp_path: Path) -> 
     assert (faults(16), faults(8)) == (["$.quant_config.weights.granularity"], [])
 
 
+def test_one_scale_a_tensor_asks_for_no_groups(tmp_path: Path) -> None:
+    params = {"lane": "a8w8", "platform": PLATFORM, "asked": ["weights.granularity"]}
+    assert _report(tmp_path, {**params, "weights": {"granularity": "per_tensor"}})["lane"] == "a8w8"
+
+
 def test_what_does_nothing_is_told(tmp_path: Path) -> None:
     overrides = [
         {"match": {"names": ["/stem/Conv"]}, "set": {"activation": "int8"}},

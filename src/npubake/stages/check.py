@@ -164,7 +164,8 @@ def _format_faults(
     made = weight_formats(summary, request, matched).by_group
     integer = {group.name for group in summary.groups if precisions.holds_weights(group)}
     formats = {name: held for name, held in made.items() if name in integer}
-    narrow = [place for place in asked if place != "weights.bits" or request.weight_bits == 4]
+    heeded = {"weights.bits": request.weight_bits == 4, "weights.granularity": request.granularity == "per_group"}
+    narrow = [place for place in asked if heeded.get(place, True)]  # any layer takes the others
     yield from format_faults(summary, narrow, formats, overrides, resolved)
 
 
