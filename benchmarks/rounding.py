@@ -70,7 +70,7 @@ class Subject:
 
     def moments(self, side: str, threads: int) -> dict[str, Moments]:
         with SampleSet.open(self.folder / f"{side}.npz") as samples:
-            feeds = [samples.read(index) for index in range(samples.count)]
+            feeds = {index: samples.read(index) for index in range(samples.count)}
         return float_inputs(load_model(self.model), feeds, list(self.forms.values()), POSITIONS, threads)
 
     def problem(self, name: str, threads: int) -> LayerProblem:

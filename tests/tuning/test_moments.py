@@ -92,9 +92,9 @@ def weighted(folder: Path) -> list[str]:
     return [group.name for group in GraphSummary.load(folder / "graph").groups if group.kind in ("conv", "linear")]
 
 
-def examples(folder: Path) -> list[dict[str, NDArray[Any]]]:
+def examples(folder: Path) -> dict[int, dict[str, NDArray[Any]]]:
     with SampleSet.open(folder / "samples") as samples:
-        return [samples.read(index) for index in range(samples.count)]
+        return {index: samples.read(index) for index in range(samples.count)}
 
 
 def test_a_pass_over_the_classifier(classifier: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_pass_over_the_classifier(classifier: Path) -> None:
     feeds = examples(classifier)
     made = float_inputs(onnx.load(path), feeds, list(forms.values()), 40, threads=1)
     session = TensorSession(path, [form.tensor for form in forms.values() if form.tensor != "image"], 1)
-    runs = [example | session.run(example) for example in feeds]
+    runs = [example | session.run(example) for example in feeds.values()]
     assert list(made) == names
     for name, form in forms.items():
         columns = np.concatenate(

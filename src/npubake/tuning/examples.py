@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -12,8 +12,8 @@ from npubake.calibration.samples import SampleSet
 Feeds = Mapping[str, NDArray[Any]]
 
 
-class Examples(Sequence[Feeds]):
-    """``samples`` at ``indices``: each a mapping of input name to array."""
+class Examples(Mapping[int, Feeds]):
+    """``samples`` at ``indices``, by index and in their order: each a mapping of input name to array."""
 
     def __init__(self, samples: SampleSet, indices: Sequence[int]) -> None:
         self._samples, self._indices = samples, tuple(indices)
@@ -21,11 +21,10 @@ class Examples(Sequence[Feeds]):
     def __len__(self) -> int:
         return len(self._indices)
 
-    @overload
-    def __getitem__(self, place: int) -> Feeds: ...
-    @overload
-    def __getitem__(self, place: slice) -> Examples: ...
-    def __getitem__(self, place: int | slice) -> Feeds | Examples:
-        if isinstance(place, slice):
-            return Examples(self._samples, self._indices[place])
-        return self._samples.read(self._indices[place])
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._indices)
+
+    def __getitem__(self, index: int) -> Feeds:
+        if index not in self._indices:
+            raise KeyError(index)
+        return self._samples.read(index)

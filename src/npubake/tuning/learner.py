@@ -92,7 +92,7 @@ class Learner:
             seen = ()
         others = sorted(set(indices).difference(seen))
         if others or not seen:
-            made = float_moments(base, Examples(self.samples, others), how, len(seen))
+            made = float_moments(base, Examples(self.samples, others), how)
             for name, part in self._moments.by_group.items() if seen else ():
                 made[name].take(part)
             self._moments = _Gathered(key=key, indices=(*seen, *others), by_group=made)

@@ -135,20 +135,19 @@ def _sums(rows: NDArray[Any]) -> Wide:
 
 def float_inputs(
     model: onnx.ModelProto,
-    feeds: Sequence[Mapping[str, NDArray[Any]]],
+    examples: Mapping[int, Mapping[str, NDArray[Any]]],
     forms: Sequence[MatrixForm],
     positions: int,
     threads: int,
-    seen: int = 0,
 ) -> dict[str, Moments]:
     """Moments of what each of ``forms`` reads in the float ``model``, by group; one example's tensors are held at a
-    time. positions: most of one example; seen: how many examples came before these.
+    time. examples: feeds by their place in the sample set; positions: most of one example.
     """
     made = {form.group: Moments.empty(form) for form in forms}
     order = sorted(forms, key=lambda form: -form.groups * form.columns**2)  # the longest work first
-    answers = values_of(model, [form.tensor for form in forms], feeds, threads)
+    answers = values_of(model, [form.tensor for form in forms], examples.values(), threads)
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        for index, values in enumerate(answers, seen):
+        for index, values in zip(examples, answers, strict=True):
 
             def add(form: MatrixForm, index: int = index, values: Mapping[str, NDArray[Any]] = values) -> None:
                 accumulate(made[form.group], form, values[form.tensor], index, positions)

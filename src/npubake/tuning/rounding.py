@@ -67,12 +67,12 @@ def round_from_moments(
     return made
 
 
-def float_moments(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding, seen: int = 0) -> dict[str, Moments]:
+def float_moments(candidate: Candidate, examples: Mapping[int, Feeds], how: Rounding) -> dict[str, Moments]:
     """Moments of what each layer that ``how`` touches reads in the float model, by group; one example's tensors are
-    held at a time. seen: how many examples came before these.
+    held at a time. examples: feeds by their place in the sample set.
     """
     forms = [layer.form for layer in candidate.layers.values() if how.touches(layer)]
-    return float_inputs(candidate.start.model, feeds, forms, how.positions, how.threads, seen)
+    return float_inputs(candidate.start.model, examples, forms, how.positions, how.threads)
 
 
 def round_in_execution(candidate: Candidate, feeds: Sequence[Feeds], how: Rounding) -> dict[str, Array]:
