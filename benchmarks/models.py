@@ -9,7 +9,8 @@ optimisation: what its own quantiser asks for, and what every quantiser here sta
 is needed once, to export EfficientNet-Lite0: in the environment of ``--torch-python``, else in one made in
 ``FOLDER/venvs/models``.
 
-Roles. Defaults were chosen by looking at the models ``chosen on``; the models ``reported on`` played no part in it.
+Roles. Defaults were chosen on the models ``chosen on``; those ``reported on`` were looked at beside them while rules
+were found (docs/quantisation.md tells which), so their figures are a little kinder than those of an unseen model.
 """
 
 from __future__ import annotations

@@ -23,20 +23,19 @@ from typing import Any
 import numpy as np
 from floating import float_outputs, session, sqnr_of_outputs
 from peer_runner import peak_megabytes
-from peers import load, reason
+from peers import LIMIT_SECONDS, load, reason
 
 from models import Subject
 from npubake.pipeline.pool import FIXED
 
 THREADS = 2
-LIMIT_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One way to quantise. calibrate: its parameters; tune: what it adds to them, None where the stage is left out;
-    transform: parameters of that stage, None where it is left out: as in a recipe, it runs where it is asked for and at
-    level best.
+    transform: parameters of that stage, None where it is left out. Both run where they would in a build of such a recipe
+    (``plan/parameters.py``): a transform at level best, and at level default for activations of 8 bits.
     """
 
     name: str
@@ -51,7 +50,13 @@ RUNGS: tuple[Rung, ...] = (
     Rung(name="minmax", title="minmax, nothing judged", lane="a8w8", calibrate={"calibration": {"method": "minmax"}}),
     Rung(name="thresholds", title="default thresholds, nothing judged", lane="a8w8"),
     Rung(name="default", title="default", lane="a8w8", tune={}, transform={}),
-    Rung(name="default_int8", title="default, no int16", lane="a8w8", tune={"tuning": {"max_int16": 0}}),
+    Rung(
+        name="default_int8",
+        title="default, no int16",
+        lane="a8w8",
+        tune={"tuning": {"max_int16": 0}},
+        transform={},
+    ),
     Rung(
         name="default_transformed",
         title="default and equivalent_transformation",
@@ -138,9 +143,12 @@ def npubake_result(cache: Path, subject: Subject, rung: Rung) -> dict[str, Any]:
         data = cache / f"{subject.name}.npz"
         words = [sys.executable, __file__, rung.name, subject.model_path, data, outputs, time.time()]
         command, busy = [str(word) for word in words], load()
-        done = subprocess.run(
-            command, env={**os.environ, **FIXED}, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
-        )
+        try:
+            done = subprocess.run(
+                command, env={**os.environ, **FIXED}, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return {"failed": f"not done after {LIMIT_SECONDS} s"}
         if done.returncode:
             return {"failed": reason(done.stderr) or f"ended with {done.returncode}"}
         with np.load(outputs) as arrays:

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
+
+from npubake.plan import parameters
+from tests.plan.test_parameters import subject
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "benchmarks"
@@ -119,3 +123,27 @@ def test_variants_and_rungs_have_names_of_their_own(benchmark_module: Any) -> No
     rungs = benchmark_module("rungs")
     names = [entry.name for entry in (*rungs.RUNGS, *rungs.TECHNIQUES)]
     assert len(set(names)) == len(names)
+
+
+def test_rungs_run_the_stages_that_a_build_of_the_same_recipe_runs(benchmark_module: Any, tmp_path: Path) -> None:
+    for rung in benchmark_module("rungs").RUNGS:
+        asked = rung.tune if rung.tune is not None else {"tuning": {"level": "none"}}
+        planned = subject(tmp_path, json.dumps({**rung.calibrate, **asked}))
+        lane = replace(planned.target.lane, value=rung.lane)
+        planned = replace(planned, target=replace(planned.target, lane=lane))
+        assert (rung.tune is not None) == parameters.tunes(planned), rung.name
+        assert rung.transform == (parameters.of_transform(planned) if parameters.transforms(planned) else None), (
+            rung.name
+        )
+
+
+def test_a_rung_that_takes_too_long_is_a_result(
+    benchmark_module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rungs, models = benchmark_module("rungs"), benchmark_module("models")
+    empty = np.zeros((1, 1), np.float32)
+    slow = models.Subject(
+        name="slow", title="slow", model_path=tmp_path, calibration=empty, held_out=empty, role="reported on"
+    )
+    monkeypatch.setattr(rungs, "LIMIT_SECONDS", 0)
+    assert rungs.npubake_result(tmp_path, slow, rungs.RUNGS[0]) == {"failed": "not done after 0 s"}
