@@ -239,6 +239,13 @@ def test_the_record_counts_and_lists() -> None:
     assert record["provenance"] == []
 
 
+def test_the_record_says_what_the_import_said() -> None:
+    item, note = subject(), "If 'branch': 2 nodes in sub-graphs left float: a, b"
+    assignment = made(item)
+    record = record_json(assignment.record, assignment.parameters, replace(item.summary, notes=(note,)), ())
+    assert record["warnings"] == [note]
+
+
 def test_the_same_input_gives_the_same_parameters() -> None:
     item = subject()
     assert made(item).parameters == made(item).parameters

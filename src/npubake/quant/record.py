@@ -75,7 +75,7 @@ def record_json(
             for entry in [parameters.groups[group.name]]
             if entry.precision in ("float16", "float32")
         ],
-        "warnings": [*warnings(record), *left_in_float(summary, parameters.groups)],
+        "warnings": [*summary.notes, *warnings(record), *left_in_float(summary, parameters.groups)],
         **asdict(record),
     }
 
