@@ -11,7 +11,7 @@ import pytest
 
 from npubake.calibration.samples import SampleSet
 from npubake.tuning.candidate import candidate
-from npubake.tuning.judging import Judge
+from npubake.tuning.judging import Judge, Score
 from npubake.tuning.learner import Learner
 from npubake.tuning.rotating import TURNS, Rotation, further_splits
 from npubake.tuning.settings import TuneSettings
@@ -96,6 +96,19 @@ def test_the_verdict_is_the_mean_of_slices_that_were_not_learned_from(prepared: 
     assert found.slices == len(gains) == TURNS
     assert found.gain == pytest.approx(np.mean(gains), abs=0.02)
     assert found.loss == pytest.approx(-found.gain, abs=0.02)  # there is one output
+
+
+def test_what_an_output_far_above_the_worst_loses_is_left_out_as_on_one_slice(prepared: Prepared) -> None:
+    begin = candidate(prepared.start())
+    old, new = (
+        Standing(candidate=begin, score=Score(decibels=decibels))
+        for decibels in ({"far above": 50.0, "worst": 20.0}, {"far above": 45.0, "worst": 23.0})
+    )
+    with SampleSet.open(prepared.folder / "samples.npz") as samples:
+        judge = Judge.of(begin.start.model, prepared.summary, samples, (0, 1), 1)
+        learner, bench = Learner(samples=samples, threads=1), Bench(judge=judge, threads=1, judging=True)
+        verdict = Rotation(bench=bench, learner=learner, model=begin.start.model, turns=()).verdict(old, (), new, ())
+    assert (verdict.gain, verdict.loss, verdict.slices) == (-1.0, -3.0, 1)
 
 
 def _decibels(judge: Judge, standing: Standing) -> float:

@@ -38,20 +38,22 @@ class Rotation:
         """
         assert before.score is not None
         assert after.score is not None
-        pairs = [(before.score, after.score)]
+        olds, news = [before.score], [after.score]
         for turn in self.turns:
             judge = self.bench.judge.on(self.model, self.learner.samples, turn.judged, self.bench.threads)
-            old = self._score(judge, self.learner.again(before.candidate, turn.learn, known)[0])
-            new = self._score(judge, self.learner.again(after.candidate, turn.learn, learned)[0])
-            pairs.append((old, new))
-        count = len(pairs)
-        losses = [
-            sum(old.decibels[name] - new.decibels[name] for old, new in pairs) / count for name in pairs[0][0].decibels
-        ]
-        return Verdict(gain=sum(new.gain(old) for old, new in pairs) / count, loss=max(losses), slices=count)
+            olds.append(self._score(judge, self.learner.again(before.candidate, turn.learn, known)[0]))
+            news.append(self._score(judge, self.learner.again(after.candidate, turn.learn, learned)[0]))
+        old, new = _mean(olds), _mean(news)
+        return Verdict(gain=new.gain(old), loss=new.worst_loss(old), slices=len(news))
 
     def _score(self, judge: Judge, candidate: Candidate) -> Score:
         return judge.score(self.bench.simulator(candidate), candidate.forms())
+
+
+def _mean(scores: Sequence[Score]) -> Score:
+    """The mean of each output's figure over several slices, in dB."""
+    names = scores[0].decibels
+    return Score(decibels={name: sum(each.decibels[name] for each in scores) / len(scores) for name in names})
 
 
 def further_splits(samples: SampleSet, parts: Split) -> list[Split]:

@@ -37,7 +37,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """gain: mean over ``slices`` of what a step won, in dB; loss: the mean loss of the output that loses most."""
+    """gain: mean over ``slices`` of what a step won, in dB; loss: of these means, that of the output that loses most
+    (``Score.worst_loss``).
+    """
 
     gain: float
     loss: float
