@@ -1,4 +1,4 @@
-"""tuning: weights learned from chosen examples, whichever of three ways; what was gathered is kept for next time."""
+"""tuning: weights learned from chosen examples, in one of four ways; what was gathered is kept for next time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NARROW_POSITIONS = 128  # and positions of one example that are enough for it
 Way = Literal["narrow", "float", "execution", "biases"]
 Learned = Sequence[tuple[Way, Rounding]]  # one after another
 _LEARNING_BYTES = 1 << 30  # of activations held while layers are rounded in order of execution
-_LEAST_LEARNT = 4
+_LEAST_LEARNED = 4  # examples, however large the network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,5 +101,5 @@ class Learner:
     def feeds(self, base: Candidate, indices: Sequence[int]) -> list[Feeds]:
         """As many of the examples as may lie in memory with all that the model makes of them."""
         held = 2 * peak_bytes(base.start.subject.summary)
-        most = max(_LEARNING_BYTES // max(held, 1), _LEAST_LEARNT)
+        most = max(_LEARNING_BYTES // max(held, 1), _LEAST_LEARNED)
         return [self.samples.read(index) for index in sorted(indices[:most])]

@@ -62,7 +62,7 @@ def tune(
     layers = len(run.to_teach)
     for done, step in enumerate(stages):
         progress(done, len(stages) + layers)
-        step(starts)
+        step()
     if layers:
         run.teach(lambda done: progress(min(len(stages) + done, len(stages) + layers), len(stages) + layers))
     run.learn_from_all()
@@ -94,10 +94,10 @@ class _Run:
         """True where steps may be tried unasked: there is a judge."""
         return self.bench.judging and self.settings.level != "none"
 
-    def start(self, starts: Sequence[Start]) -> None:
+    def start(self) -> None:
         """The better float graph, each with its biases corrected where that gains; then the method of its ranges."""
-        for begin in starts:
-            if begin is not starts[0] and not (self.free or self.settings.transformed):
+        for begin in self.starts:
+            if begin is not self.starts[0] and not (self.free or self.settings.transformed):
                 self.bench.skip("equivalent_transformation", begin.name, "not asked for, and nothing can be judged")
                 continue
             plain = self.bench.stand(candidate(begin))
@@ -109,7 +109,7 @@ class _Run:
         if self.free:
             self._best = self._with_method(self.best)
 
-    def lift(self, _starts: Sequence[Start]) -> None:
+    def lift(self) -> None:
         """16 bits for the worst activations, and for residual streams that call for it."""
         most = self.settings.max_int16
         if most <= 0:
@@ -126,14 +126,14 @@ class _Run:
         settings = {"tensors": [name for entry in chosen for name in entry.tensors]}
         self._best = self._compare(self.best, self.bench.stand(proposal), "int16", settings, self._learned)
 
-    def round_narrow(self, _starts: Sequence[Start]) -> None:
+    def round_narrow(self) -> None:
         """Narrow layers by their Hessian: most of what rounding all of them gains, for little."""
         choice, layers = self.settings.choices["hessian"], self.best.candidate.layers
         groups = choice.among([name for name, layer in layers.items() if layer.form.columns <= NARROW], free=True)
         if groups and not choice.asked:
             self._rounded("hessian", "narrow", groups, {})
 
-    def search(self, _starts: Sequence[Start]) -> None:
+    def search(self) -> None:
         """Weight scales by the error of the layer's output, where that is asked for."""
         choice, base = self.settings.choices["search_weight_scale"], self.best.candidate
         groups = choice.among(base.layers, free=False)
@@ -148,7 +148,7 @@ class _Run:
         settings = {**choice.settings, "saturated": found.saturated}
         self._best = self.bench.compare(self.best, proposal, "search_weight_scale", settings)
 
-    def round(self, _starts: Sequence[Start]) -> None:
+    def round(self) -> None:
         """Weights by their Hessian and biases that follow, from float activations and in order of execution."""
         best = self.free and self.settings.level == "best"
         choice = self.settings.choices["hessian"]
