@@ -34,7 +34,7 @@ THREADS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One way to quantise. calibrate: its parameters; tune: what it adds to them, None where the stage is left out;
-    transform: parameters of that stage, None where it is left out. Both run where they would in a build of such a recipe
+    transform: parameters of that stage, None where it is left out. Both run where a build of such a recipe runs them
     (``plan/parameters.py``): a transform at level best, and at level default for activations of 8 bits.
     """
 
