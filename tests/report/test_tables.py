@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npubake.report.tables import build_text, gate_table, metric_table, size_text, stage_table
+from npubake.report.tables import build_text, gate_table, metric_table, size_text, stage_table, tuning_table
 
 TASKS: list[dict[str, Any]] = [
     {"role": "import", "outcome": "ran", "seconds": 0.314, "targets": ["a", "b"]},
@@ -34,6 +34,25 @@ def test_stages() -> None:
         "measure quantized  restored  12.00 s"
     )
     assert stage_table(TASKS, "c").text() == ""
+
+
+def test_trials_of_one_step_are_told_apart() -> None:
+    common: dict[str, Any] = {"before": {"y": 26.0}, "after": {"y": 29.9}, "kept": True, "why": "gains +3.90 dB"}
+    percentile = {"method": "percentile", "percentile": 0.99999}
+    trials = [
+        {"step": "bias_correction", "start": "optimised", "settings": {"how": "analytic"}, **common},
+        {"step": "equivalent_transformation", "start": "transformed", "settings": {}, **common},
+        {"step": "calibration_method", "start": "transformed", "settings": percentile, **common},
+        {"step": "mod", "settings": {"layers": 2, "learn": ["zero_point", "rounding"]}, **common},
+        {"step": "int16", "settings": {"tensors": ["a", "b"]}, **common},
+    ]
+    assert [row[:2] for row in tuning_table(trials).rows] == [
+        ("bias_correction", "analytic"),
+        ("equivalent_transformation", ""),
+        ("calibration_method", "percentile 0.99999, transformed graph"),
+        ("mod", "2 layers, learn zero_point rounding"),
+        ("int16", "2 tensors"),
+    ]
 
 
 def test_gates() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 FULL_REPORTS = 2  # targets of which a build tells everything unasked
 _NOT_RELEASABLE = "NOT RELEASABLE: a trial, or calibrated for purpose smoke"
+_SOURCE = "optimised"  # the graph that tuning starts from, unless another is named
 _UNITS = {"cosine": "", "sqnr_db": " dB", "drop": "", "max_abs": ""}
 
 
@@ -86,9 +87,26 @@ def tuning_table(trials: Iterable[Mapping[str, Any]]) -> Table:
     rows = []
     for trial in trials:
         before, after = (_mean_cell(trial[name]) for name in ("before", "after"))
-        rows.append((str(trial["step"]), before, after, "kept" if trial["kept"] else "not kept", str(trial["why"])))
-    columns = ("step", "before", "after", "verdict", "why")
-    return Table(title="Tuning", columns=columns, align=("<", ">", ">", "<", "<"), rows=tuple(rows))
+        verdict = "kept" if trial["kept"] else "not kept"
+        rows.append((str(trial["step"]), _how(trial), before, after, verdict, str(trial["why"])))
+    columns = ("step", "how", "before", "after", "verdict", "why")
+    return Table(title="Tuning", columns=columns, align=("<", "<", ">", ">", "<", "<"), rows=tuple(rows))
+
+
+def _how(trial: Mapping[str, Any]) -> str:
+    """Which of the trials of one step it is: its settings, lists of tensors counted, and the graph if another."""
+    settings = dict(trial.get("settings", {}))
+    words = [" ".join(str(settings.pop(key)) for key in ("how", "method", "percentile") if key in settings)]
+    for key, value in settings.items():
+        if key == "tensors":
+            words.append(f"{len(value)} tensors")
+        elif key in ("layers", "saturated"):
+            words.append(f"{value} {key}")
+        else:
+            words.append(f"{key} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+    if trial.get("start", _SOURCE) != _SOURCE and trial["step"] != "equivalent_transformation":
+        words.append(f"{trial['start']} graph")
+    return ", ".join(filter(None, words))
 
 
 def _mean_cell(decibels: Mapping[str, float] | None) -> str:
