@@ -193,6 +193,26 @@ def test_values_beyond_float16_go_to_int16_and_are_named() -> None:
     assert any("beyond float16" in line for line in warnings(assignment.record))
 
 
+def test_values_that_float16_would_flush_to_zero_go_to_int16_and_are_named() -> None:
+    text = "t (float[1,4] x) => (float[1,4] y) { m = Mul(x, k) y = Mul(m, l) }"
+    item = subject(text, {"k": np.array(1e-8, np.float32), "l": np.array(1e8, np.float32)})
+    assignment = made(item, "fp16")
+    assert assignment.record.float16_overflow == {"m": ("node_m", "node_y")}
+    assert assignment.parameters.tensors["m"].dtype == "int16"
+    nothing = subject(text, {"k": np.array(0, np.float32), "l": np.array(1e8, np.float32)})
+    assert made(nothing, "fp16").record.float16_overflow == {}  # zero is zero in float16 too
+
+
+@pytest.mark.parametrize("tail", ["n = Add(r, eps) y = Div(x, n)", "n = Add(r, eps) q = Sqrt(n) y = Div(x, q)"])
+def test_a_divisor_that_float16_would_round_to_zero_goes_to_int16_and_is_named(tail: str) -> None:
+    text = f"t (float[1,4] x) => (float[1,4] y) {{ z = Mul(x, k) r = Relu(z) {tail} }}"
+    for eps, expected in ((1e-12, True), (1e-6, False)):
+        item = subject(text, {"k": np.array([1, 0, 1, 0], np.float32), "eps": np.array(eps, np.float32)})
+        assignment = made(item, "fp16_a8w8")
+        assert ("n" in assignment.record.float16_overflow) is expected
+        assert (assignment.parameters.groups["node_n"].precision == "int16") is expected
+
+
 def test_a_concat_of_boxes_and_scores_is_named() -> None:
     text = "t (float[1,4] x) => (float[1,8] y) { b = Mul(x, k) s = Sigmoid(x) y = Concat<axis = 1>(b, s) }"
     assignment = made(subject(text, {"k": np.array(640, np.float32)}))

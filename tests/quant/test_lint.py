@@ -98,6 +98,13 @@ def test_a_rule_finds_its_case_and_its_lines_mend_it(rule: str) -> None:
     assert found(GRAPH, {**PLAIN, **changed}, lane, recipe["layer_overrides"]) == []
 
 
+def test_values_too_small_for_float16_are_found_too() -> None:
+    values = {**PLAIN, "a": normal(1e-7)}
+    (finding,) = found(GRAPH, values, "fp16")
+    assert (finding.rule, finding.tensor) == ("float16_overflow", "a")
+    assert found(GRAPH, values, "fp16", yaml.safe_load(finding.recipe)["layer_overrides"]) == []
+
+
 def test_a_fixed_range_that_is_hardly_used() -> None:
     graph = chain(
         ("soft", "softmax", ["x"], ["s"], "Softmax"), ("end", "conv", ["s"], ["y"], "Conv"), outputs=["y"]

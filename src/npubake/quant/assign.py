@@ -9,13 +9,14 @@ from npubake.calibration.statistics import TensorStatistics
 from npubake.errors import Fault, RecipeError
 from npubake.graph.bit_policy import override_paths
 from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
+from npubake.quant.half_precision import beyond_float16
 from npubake.quant.lanes import is_integer
 from npubake.quant.loading import loaded_bits, overlaid, require_all
 from npubake.quant.mixed_concats import KEPT_APART, MixedConcat, mixed_concats
 from npubake.quant.operands import ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
 from npubake.quant.precisions import Asked, Precisions, decide_precisions
-from npubake.quant.ranges import FLOAT16_MAX, Range
+from npubake.quant.ranges import Range
 from npubake.quant.record import CalibrationRecord, Override
 from npubake.quant.request import Request, asked
 from npubake.quant.scales import ClassRange, class_parameters
@@ -77,7 +78,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         summary,
         request.lane,
         _asked(summary, request, matched),
-        _beyond_float16(subject, ranges),
+        beyond_float16(summary, subject.statistics, ranges),
         [entry.group for entry in mixed],
         formats.by_group,
     )
@@ -176,12 +177,6 @@ def _overrides(request: Request, matched: Sequence[tuple[str, ...]], precisions:
         )
         for path, entry, groups in zip(override_paths(request.overrides), request.overrides, matched, strict=True)
     )
-
-
-def _beyond_float16(subject: Subject, ranges: Mapping[str, Range]) -> frozenset[str]:
-    """Tensors of which a value above 65504 in magnitude was seen (or declared), whatever the threshold keeps."""
-    seen = {name: entry.absmax for name, entry in subject.statistics.items()}
-    return frozenset(name for name, span in ranges.items() if max(seen.get(name, 0.0), span.absmax) > FLOAT16_MAX)
 
 
 def _integer_groups(precisions: Precisions) -> frozenset[str]:

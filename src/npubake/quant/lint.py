@@ -16,11 +16,12 @@ import numpy as np
 
 from npubake.calibration.statistics import TensorStatistics
 from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
+from npubake.quant.half_precision import beyond_float16
 from npubake.quant.lanes import has_integer_kernel
 from npubake.quant.masked_scores import lowest_unmasked
 from npubake.quant.mixed_concats import mixed_concats
 from npubake.quant.precisions import Precisions, decide_precisions
-from npubake.quant.ranges import FLOAT16_MAX, including_zero
+from npubake.quant.ranges import Range, including_zero
 from npubake.quant.request import Request, asked
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.tensor_ranges import barely_used, fixed_range, lowest_scores, tensor_thresholds
@@ -33,7 +34,7 @@ _SHOWN_CHANNELS = 5
 _MASKED_UNSEEN = "calibrate leaves the masked ones out of the range unasked, since no Softmax can tell them apart"
 _MASKED_SEEN = "a range that holds both leaves the others no step, in 16 bits either"
 RULES: Mapping[str, str] = {
-    "float16_overflow": "values beyond 65504 in a layer that computes in float16",
+    "float16_overflow": "values above 65504, none above 6.1e-05, or divisors that round to zero, in a float16 layer",
     "dead_tensor": "a tensor in which nothing but zero was seen",
     "dead_channels": "channels of a weighted layer in which nothing but zero was seen",
     "mixed_concat": "large values beside small ones in one scale of 8 bits (boxes beside scores)",
@@ -99,13 +100,15 @@ def findings(examined: Examined) -> tuple[Finding, ...]:
 
 def _float16_overflow(examined: Examined) -> Iterator[Finding]:
     groups = examined.summary.groups
+    undeclared = dict.fromkeys(examined.statistics, Range(low=0.0, high=0.0))
+    beyond = beyond_float16(examined.summary, examined.statistics, undeclared)
     for name in examined.statistics:
         touching = [group for group in groups if name in group.inputs or name in group.outputs]
         halves = [group for group in touching if examined.precisions.groups[group.name].precision == "float16"]
-        if halves and examined.statistics[name].absmax > FLOAT16_MAX:
+        if halves and name in beyond:
             integer = all(has_integer_kernel(examined.summary, group) for group in halves)
             lines = override_lines([group.name for group in halves], activation="int16" if integer else "float32")
-            what = f"values up to {examined.statistics[name].absmax:.4g}, beyond float16 (65504)"
+            what = f"magnitudes up to {examined.statistics[name].absmax:.4g}: not all within float16 (6.1e-05 to 65504)"
             yield _finding(examined, "float16_overflow", name, what, lines)
 
 

@@ -92,8 +92,8 @@ def decide_precisions(
 ) -> Precisions:
     """Apply the lane, the overrides in order, and what follows from them.
 
-    beyond_float16: tensors above 65504; mixed: concats of large beside small values; formats: of the weights, by group;
-    the format of those that are not named is int8 a channel.
+    beyond_float16: tensors that it ruins; mixed: concats of large beside small values; formats: of the weights, by
+    group; the format of those that are not named is int8 a channel.
     """
     operators = {node.name: node.op_type for node in summary.nodes}
     decisions = {

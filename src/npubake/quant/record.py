@@ -93,7 +93,7 @@ def warnings(record: CalibrationRecord) -> list[str]:
         for name, largest in record.barely_used.items()
     ]
     found += [
-        f"{name}: beyond float16 (65504); {', '.join(groups)} left float16"
+        f"{name}: beyond float16 (6.1e-05 to 65504); {', '.join(groups)} left float16"
         for name, groups in record.float16_overflow.items()
     ]
     found += [
