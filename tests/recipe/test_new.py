@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from npubake.recipe.loader import load_recipe
 from npubake.recipe.new import ModelDescription, TensorDescription, recipe_name, recipe_text
+from npubake.recipe.quant_config import QuantConfig
 from npubake.recipe.recipe import ModelInput, Recipe
 from tests.recipe.writing import write
 
@@ -45,6 +46,10 @@ def test_a_picture_input(
     assert found.resize.size == size
     layout = "NHWC" if shape[-1] == 3 else "NCHW"
     assert (found.layout, recipe.model.inputs["image"].layout) == (layout, layout)
+
+
+def test_nothing_is_asked_of_quantisation_that_would_shut_out_what_tuning_tries(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "x", tensor("image", 1, 3, 8, 8)).quant_config == QuantConfig()
 
 
 def test_several_inputs_are_prepared_tensors(tmp_path: Path) -> None:
