@@ -21,6 +21,7 @@ from npubake.tuning.learner import NARROW, NARROW_POSITIONS, Learned, Learner, W
 from npubake.tuning.lifting import choose_lifts, residual_streams
 from npubake.tuning.methods import best_method
 from npubake.tuning.rotating import Rotation, further_splits
+from npubake.tuning.rounding import Rounding
 from npubake.tuning.searching import SEARCHED, with_searched_scales
 from npubake.tuning.settings import TuneSettings
 from npubake.tuning.splitting import LEAST_SAMPLES, Split, split_samples
@@ -131,7 +132,8 @@ class _Run:
         choice, layers = self.settings.choices["hessian"], self.best.candidate.layers
         groups = choice.among([name for name, layer in layers.items() if layer.form.columns <= NARROW], free=True)
         if groups and not choice.asked:
-            self._rounded("hessian", "narrow", groups, {})
+            how = self.learner.how(groups, self._following & groups, {"positions": NARROW_POSITIONS})
+            self._learn("hessian", "narrow", how, {"layers": len(groups), "activations": "float"})
 
     def search(self) -> None:
         """Weight scales by the error of the layer's output, where that is asked for."""
@@ -157,11 +159,14 @@ class _Run:
         if groups:
             asymmetric = bool(choice.settings.get("asymmetric", True))
             ways: tuple[Way, ...] = ("execution",) if asymmetric else ("float",)
+            how = self.learner.how(groups, self._following, choice.settings)
             for way in ("float", "execution") if best and asymmetric else ways:
-                self._rounded("hessian", way, groups, dict(choice.settings))
+                self._learn("hessian", way, how, {**choice.settings, "activations": way})
         followed = bool(self._learned) and self._learned[-1][0] == "execution"  # biases have followed every layer
         if self._empirical or (best and not followed):
-            self._rounded("bias_correction", "biases", frozenset(), {"how": "empirical"})
+            asked = self.settings.choices["bias_correction"].among(layers, free=True) if best else self._empirical
+            how = self.learner.how(frozenset(), asked & layers.keys(), {})
+            self._learn("bias_correction", "biases", how, {"how": "empirical", "activations": "execution"})
 
     @property
     def to_teach(self) -> frozenset[str]:
@@ -238,25 +243,20 @@ class _Run:
         """Groups whose biases the recipe asks to be corrected from examples."""
         return self.settings.choices["bias_correction"].saying("empirical")
 
-    def _rounded(self, step: str, way: Way, groups: frozenset[str], settings: Mapping[str, Any]) -> None:
-        before = self.best.candidate
-        free = step == "hessian" or self.free
-        corrected = self.settings.choices["bias_correction"].among(before.layers, free=free)
-        if step == "bias_correction" and not (free and self.settings.level == "best"):
-            corrected &= self._empirical
-        if way == "narrow":
-            corrected &= groups
-        how = self.learner.how(groups, corrected, {"positions": NARROW_POSITIONS} if way == "narrow" else settings)
-        made, _ = self.learner.learn(before, self.parts.learn, way, how)
+    @property
+    def _following(self) -> frozenset[str]:
+        """Groups whose biases follow the rounding of their weights."""
+        return self.settings.choices["bias_correction"].among(self.best.candidate.layers, free=True)
+
+    def _learn(self, step: str, way: Way, how: Rounding, settings: Mapping[str, Any]) -> None:
+        """What is learned by ``way``, where it gains. Biases are learned on top of the rounding that was kept."""
+        made, _ = self.learner.learn(self.best.candidate, self.parts.learn, way, how)
         proposal = self.bench.stand(made)
-        told: dict[str, Any] = {"activations": "execution" if way == "biases" else way}
-        if way == "narrow":
-            told = {"layers": len(groups), "activations": "float"}
         learned = (*(self._learned if way == "biases" else ()), (way, how))
         if way == "execution":
-            self._best = self.bench.compare(self.best, proposal, step, {**settings, **told}, EXECUTION_GAIN_DB)
+            self._best = self.bench.compare(self.best, proposal, step, settings, EXECUTION_GAIN_DB)
         else:
-            self._best = self._compare(self.best, proposal, step, {**settings, **told}, learned)
+            self._best = self._compare(self.best, proposal, step, settings, learned)
         if self._best is proposal:
             self._learned = learned
 
