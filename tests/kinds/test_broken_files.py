@@ -140,6 +140,44 @@ def test_a_name_that_two_nodes_make_is_told() -> None:
     assert "first" in fault.what
 
 
+@pytest.mark.parametrize(
+    ("inner", "given", "copies", "word"),
+    [("f.F", "x", 1, "recursive"), ("Relu", "x x", 1, "parameters"), ("Relu", "x", 2, "multiple")],
+)
+def test_functions_of_a_model_that_contradict_each_other_are_told(
+    inner: str, given: str, copies: int, word: str
+) -> None:
+    domain, _, kind = inner.rpartition(".")
+    body = helper.make_node(kind, ["a"], ["b"], domain=domain)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+    function = helper.make_function("f", "F", ["a"], ["b"], [body], opsets)
+    source = model([node("F", given, "y", "call", domain="f")], {}, [value("x", (2,))], [value("y", (2,))])
+    source.opset_import.append(opsets[1])
+    source.functions.extend([function] * copies)
+    with pytest.raises(RecipeError) as caught:
+        import_model(source.SerializeToString(), {})
+    (fault,) = caught.value.faults
+    assert word in fault.what
+    assert fault.hint
+
+
+@pytest.mark.parametrize("shape", [(2**60,), (1, 3, 2**40), (2**33, 2**33)])
+def test_an_input_that_no_memory_holds_is_told(shape: tuple[int, ...]) -> None:
+    source = model([node("Relu", "x", "y", "only")], {}, [value("x", shape)], [value("y", None)])
+    with pytest.raises(RecipeError) as caught:
+        import_model(source.SerializeToString(), {})
+    (fault,) = caught.value.faults
+    assert (fault.where, fault.path) == ("x", "$.model.inputs.x.shape")
+
+
+def test_an_input_that_is_listed_twice_is_told() -> None:
+    source = model([node("Relu", "x", "y", "only")], {}, [value("x", (2,)), value("x", (2,))], [value("y", (2,))])
+    with pytest.raises(RecipeError) as caught:
+        import_model(source.SerializeToString(), {})
+    (fault,) = caught.value.faults
+    assert (fault.where, "twice" in fault.what) == ("x", True)
+
+
 def test_what_an_inner_graph_reads_and_nobody_makes_is_told() -> None:
     branch = helper.make_graph([node("Relu", "phantom", "r", "inside")], "then", [], [value("r", (2,))])
     other = helper.make_graph([node("Neg", "x", "n")], "else", [], [value("n", (2,))])

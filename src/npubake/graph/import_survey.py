@@ -118,7 +118,11 @@ def _constant(tensor: TensorProto, where: str, readers: list[onnx.NodeProto]) ->
 def _names(graph: onnx.GraphProto, outside: frozenset[str]) -> Iterator[Fault]:
     """Names made twice, or by nothing. outside: what a graph inside a node may read besides its own."""
     hint = "the file is damaged or was edited by hand; export it again"
-    made: dict[str, str] = {value.name: "the graph's inputs" for value in graph.input}
+    made: dict[str, str] = {}
+    for value in graph.input:
+        if value.name in made:
+            yield Fault(what=f"input {value.name!r} is listed twice", where=value.name, hint=hint)
+        made[value.name] = "the graph's inputs"
     for tensor in graph.initializer:
         if made.get(tensor.name) == "the initialisers":
             yield Fault(what=f"initialiser {tensor.name!r} stands there twice", where=tensor.name, hint=hint)

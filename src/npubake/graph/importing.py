@@ -65,9 +65,7 @@ def import_model(
 
     Raises RecipeError with every fault of the model.
     """
-    model = parse_model(data, where, weights or {})
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+    model = _written_out(parse_model(data, where, weights or {}), where)
     named = name_nodes(model)
     freed = _separate_constants(model)
     faults = fix_input_shapes(model, shapes)
@@ -103,6 +101,17 @@ def import_model(
     )
     notes.attach(model)
     return model
+
+
+def _written_out(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """``model`` with its functions in place of their calls. Raises RecipeError where they contradict each other."""
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except (onnx.checker.ValidationError, RuntimeError) as error:
+        hint = "correct the functions of the model, or export it again with its operators written out"
+        raise RecipeError(Fault(what=_first_line(error), where=where, hint=hint)) from error
 
 
 def _sort(model: onnx.ModelProto) -> None:
@@ -182,10 +191,15 @@ def _compared(
     does not run.
     """
     feeds = random_feeds(model, seed=0)
+    what = f"the model does not run on random inputs, so its upgrade to opset {OPSET} cannot be verified: "
     try:
-        return _run_source(model, feeds, opset), run_model(converted, feeds)
+        before = _run_source(model, feeds, opset)
     except RUNTIME_ERRORS as error:
-        what = f"the model does not run on random inputs, so its upgrade to opset {OPSET} cannot be verified: "
+        hint = "correct the model until ONNX Runtime runs it as it is, then build again"
+        raise RecipeError(replace(fault, what=what + _first_line(error), hint=hint)) from error
+    try:
+        return before, run_model(converted, feeds)
+    except RUNTIME_ERRORS as error:
         raise RecipeError(replace(fault, what=what + _first_line(error))) from error
 
 

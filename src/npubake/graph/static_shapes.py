@@ -8,12 +8,14 @@ one mark (``?``): neither is a size or a name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import onnx
 
 from npubake.errors import Fault
 from npubake.nearest import did_you_mean
 
+_MOST = 2**31  # elements of an input: compilers and runtimes count them in int32
 _BATCH_NAMES = ("n", "b", "bs")
 _MARKS = ("?", "*", "-1", "None")  # what Paddle, TensorFlow and others write for every open dimension alike
 
@@ -76,6 +78,9 @@ def _fix(value: onnx.ValueInfoProto, stated: Sequence[int] | None, symbols: dict
             faults.append(_fault(name, what, "correct"))
         dim.Clear()
         dim.dim_value = wanted
+    sizes = [dim.dim_value for dim in dims]
+    if not faults and prod(sizes) >= _MOST:
+        faults.append(_fault(name, f"input {name!r} of {sizes} has {prod(sizes)} elements, 2^31 or more", "lower"))
     return faults
 
 
