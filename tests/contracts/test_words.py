@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
 from npubake.calibration import arrays, images
 from npubake.fixedpoint.colour import IMAGE_DIVISOR, RUNTIME_TYPES
 from npubake.fixedpoint.remove_edges import REMOVABLE
-from npubake.graph import edge_checks, model_file, roles
+from npubake.graph import edge_checks, model_file, roles, transforming
 from npubake.graph.baseline import DEFAULT_COSINE
 from npubake.quant import parameters, request, weight_formats
 from npubake.quant.lanes import LANES, parse_lane
@@ -60,6 +61,8 @@ def test_steps_of_tuning_have_the_same_names_and_defaults() -> None:
     assert quant_config.ScaleSearch().candidates == SEARCHED
     plain, known = quant_config.Hessian(), HessianSettings()
     assert (plain.block_size, plain.damping, plain.act_order) == (known.block_size, known.damping, known.act_order)
+    asked, transform = quant_config.EquivalentTransformation(), transforming.Settings()
+    assert all(getattr(transform, entry.name) == getattr(asked, entry.name) for entry in fields(asked))
     mod, learning = quant_config.Mod(), LearningSettings()
     assert (mod.epochs, mod.learning_rate, mod.schedule) == (
         learning.epochs,

@@ -38,8 +38,9 @@ class Settings:
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Settings:
         """From the stage's parameters. Raises RecipeError where alpha is no share or the bits are not 8 or 16."""
-        alpha, bits = params.get("smoothing", 0.5), params.get("activation_bits", 8)
-        share = 0.5 if alpha is True else alpha
+        plain = cls()
+        alpha, bits = params.get("smoothing", plain.smoothing), params.get("activation_bits", plain.activation_bits)
+        share: Any = plain.smoothing if alpha is True else alpha
         faults = []
         if share is not False and (not isinstance(share, int | float) or not 0.0 <= share <= 1.0):
             path = "$.quant_config.equivalent_transformation.smoothing"
@@ -49,9 +50,9 @@ class Settings:
         if faults:
             raise RecipeError(*faults)
         return cls(
-            cross_layer_equalization=bool(params.get("cross_layer_equalization", True)),
+            cross_layer_equalization=bool(params.get("cross_layer_equalization", plain.cross_layer_equalization)),
             smoothing=None if share is False else float(share),
-            bias_absorption=bool(params.get("bias_absorption", False)),
+            bias_absorption=bool(params.get("bias_absorption", plain.bias_absorption)),
             activation_bits=bits,
         )
 

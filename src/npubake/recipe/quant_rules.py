@@ -6,13 +6,15 @@ They run on what the schema found valid.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from npubake.document.tree import Path as Place
-from npubake.recipe.quant_config import INTEGER_BITS, LANE_SPELLINGS, STEPS
+from npubake.recipe.quant_config import INTEGER_BITS, LANE_SPELLINGS, STEPS, EquivalentTransformation, Load, QuantConfig
 
 Found = Iterator[tuple[Place, str, str]]
 _QUANT = "quant_config"
+_PLAIN = QuantConfig()  # what a recipe does not say
 LEAST_JUDGED = 4  # examples; a test holds it to tuning/splitting.py
 
 
@@ -29,7 +31,7 @@ def quant_rules(data: dict[str, Any]) -> Found:
 
 
 def _ranges(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
-    whole = config.get("calibration", {}).get("method", "auto")
+    whole = config.get("calibration", {}).get("method", _PLAIN.calibration.method)
     blocks: list[tuple[Place, dict[str, Any]]] = [((_QUANT, "calibration"), config.get("calibration", {}))]
     blocks += [(("layer_overrides", index, "set"), entry["set"]) for index, entry in enumerate(overrides)]
     for place, block in blocks:
@@ -40,8 +42,8 @@ def _ranges(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
 def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     """Groups of input channels: only with granularity per_group, which 16-bit weights do not have."""
     weights = config.get("weights", {})
-    whole = weights.get("granularity", "per_channel")
-    lane = LANE_SPELLINGS[config.get("lane", "platform")]
+    whole = weights.get("granularity", _PLAIN.weights.granularity)
+    lane = LANE_SPELLINGS[config.get("lane", _PLAIN.lane)]
     bits = weights.get("bits", INTEGER_BITS.get(lane, (8, 8))[1])
     blocks: list[tuple[Place, dict[str, Any], int]] = [((_QUANT, "weights"), weights, bits)]
     for index, entry in enumerate(overrides):
@@ -67,8 +69,8 @@ def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found
 
 def _transformation(config: dict[str, Any]) -> Found:
     block = config.get("equivalent_transformation")
-    defaults = {"cross_layer_equalization": True, "smoothing": True, "bias_absorption": False}
-    if isinstance(block, dict) and all(block.get(name, default) is False for name, default in defaults.items()):
+    plain = asdict(EquivalentTransformation())
+    if isinstance(block, dict) and all(block.get(name, default) is False for name, default in plain.items()):
         hint = "Remove the block, or one of its lines."
         yield (_QUANT, "equivalent_transformation"), "every transformation is switched off", hint
 
@@ -87,7 +89,7 @@ def _samples(data: dict[str, Any]) -> int | None:
 
 def _tuning(config: dict[str, Any], *, asks: bool, samples: int | None) -> Found:
     block = config.get("tuning", {})
-    level, judge = block.get("level", "default"), block.get("judge", True)
+    level, judge = block.get("level", _PLAIN.tuning.level), block.get("judge", _PLAIN.tuning.judge)
     if level == "none" and block.get("max_int16"):
         yield (_QUANT, "tuning", "max_int16"), "'max_int16' with level none", "Only a level lifts activations to int16."
     if not judge and "held_out" in block:
@@ -113,7 +115,7 @@ def _tuning(config: dict[str, Any], *, asks: bool, samples: int | None) -> Found
 
 def _searching(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     """The search is one of scales alone: weights with zero points are left out of it."""
-    if config.get("weights", {}).get("symmetric", True):
+    if config.get("weights", {}).get("symmetric", _PLAIN.weights.symmetric):
         return
     hint = "Remove it, or say 'weights: {symmetric: true}'."
     if config.get("search_weight_scale") not in (None, False):
@@ -131,13 +133,14 @@ def _learning(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
         return
     weights, ranges = config.get("weights", {}), config.get("calibration", {})
     granularities = {
-        weights.get("granularity", "per_channel"),
+        weights.get("granularity", _PLAIN.weights.granularity),
         *(entry["set"].get("granularity") for entry in overrides),
     }
     why = {}
-    if not ranges.get("asymmetric", True) and not any(entry["set"].get("asymmetric") for entry in overrides):
+    asymmetric = ranges.get("asymmetric", _PLAIN.calibration.asymmetric)
+    if not asymmetric and not any(entry["set"].get("asymmetric") for entry in overrides):
         why["zero_point"] = "'asymmetric: false' leaves no zero point"
-    if not weights.get("symmetric", True):
+    if not weights.get("symmetric", _PLAIN.weights.symmetric):
         why["weight_scale"] = "scales of weights with zero points are not learned"
     elif "per_channel" not in granularities:
         why["weight_scale"] = f"scales {weights['granularity']} are not learned"
@@ -165,10 +168,10 @@ def _load(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     if "equivalent_transformation" in config:
         hint = "Take equivalent_transformation away: the scales belong to the graph that they were made for."
         yield (*place, "scales"), "loaded scales of a graph that is transformed anew", hint
-    if config.get("tuning", {}).get("level", "default") != "none":
+    if config.get("tuning", {}).get("level", _PLAIN.tuning.level) != "none":
         hint = "Add 'tuning: {level: none}' to quant_config."
         yield (*place, "scales"), "tuning would move the loaded scales", hint
-    if block.get("missing", "refuse") == "refuse":
+    if block.get("missing", Load().missing) == "refuse":
         hint = "Remove it, or say 'missing: calibrate' for tensors that the file does not name."
         blocks: list[tuple[Place, dict[str, Any]]] = [((_QUANT, "calibration"), config.get("calibration", {}))]
         for index, entry in enumerate(overrides):
