@@ -163,8 +163,9 @@ class _Run:
             for way in ("float", "execution") if best and asymmetric else ways:
                 self._learn("hessian", way, how, {**choice.settings, "activations": way})
         followed = bool(self._learned) and self._learned[-1][0] == "execution"  # biases have followed every layer
-        if self._empirical or (best and not followed):
-            asked = self.settings.choices["bias_correction"].among(layers, free=True) if best else self._empirical
+        allowed = self.settings.choices["bias_correction"].among(layers, free=True)  # not where the recipe says none
+        if self._empirical or (best and allowed and not followed):
+            asked = allowed if best else self._empirical
             how = self.learner.how(frozenset(), asked & layers.keys(), {})
             self._learn("bias_correction", "biases", how, {"how": "empirical", "activations": "execution"})
 
