@@ -231,5 +231,7 @@ def _artifact(directory: str, named: str) -> Path:
     if bundle.is_file():
         return bundle
     built = sorted(path.parent.name for path in (place / "build").glob("*/*.bundle"))
-    hint = f"Built targets: {', '.join(built)}." if built else f"'npubake build {target}' first."
+    hint = f"'npubake build {target}' first." + (f" Built targets: {', '.join(built)}." if built else "")
+    if of_recipe := [name for name in built if name.startswith(f"{target}_")]:
+        hint = f"Say which target: {', '.join(of_recipe)}."
     raise UsageError(Fault(what="neither a file nor a built target", where=named, hint=hint))
