@@ -98,6 +98,21 @@ def test_a_rule_finds_its_case_and_its_lines_mend_it(rule: str) -> None:
     assert found(GRAPH, {**PLAIN, **changed}, lane, recipe["layer_overrides"]) == []
 
 
+@pytest.mark.parametrize(("tail", "advised"), [("conv", "int16"), (None, "float32")])
+def test_the_lines_for_boxes_beside_scores_say_what_calibrate_does_unasked(tail: str | None, advised: str) -> None:
+    """Where nothing computes with them, one scale of 16 bits would only cost the scores levels."""
+    last = [("last", tail, ["j"], ["y"], "Conv")] if tail else []
+    graph = chain(
+        ("first", "conv", ["x"], ["a"], "Conv"),
+        ("sig", "table", ["a"], ["s"], "Sigmoid"),
+        ("join", "concat", ["a", "s"], ["j"], "Concat"),
+        *last,
+        outputs=["y"] if tail else ["j"],
+    )
+    (finding,) = (entry for entry in found(graph, {**PLAIN, "a": normal(300.0)}) if entry.rule == "mixed_concat")
+    assert yaml.safe_load(finding.recipe)["layer_overrides"][0]["set"] == {"activation": advised}
+
+
 def test_values_too_small_for_float16_are_found_too() -> None:
     values = {**PLAIN, "a": normal(1e-7)}
     (finding,) = found(GRAPH, values, "fp16")

@@ -140,17 +140,24 @@ def _dead_channels(examined: Examined) -> Iterator[Finding]:
 
 def _mixed_concats(examined: Examined) -> Iterator[Finding]:
     spans = {name: including_zero(seen.minimum, seen.maximum) for name, seen in examined.statistics.items()}
-    for mixed in mixed_concats(examined.summary, spans):
+    found = mixed_concats(examined.summary, spans)
+    chosen = asked(examined.request, examined.matched)
+    mixed_groups = [mixed.group for mixed in found]
+    kept = decide_precisions(examined.summary, examined.request.lane, chosen, frozenset(), mixed_groups).groups
+    for mixed in found:
         precision = examined.precisions.groups[mixed.group].precision
         group = next(group for group in examined.summary.groups if group.name == mixed.group)
         if precision == "int8" and mixed.group not in examined.named:
             largest, least = max(mixed.absmax.values()), min(mixed.absmax.values())
+            apart = kept[mixed.group].precision
+            how = "gives it 16 bits" if apart == "int16" else f"joins them in {apart}, each with its own scale"
             what = (
                 f"inputs up to {largest:.4g} beside inputs up to {least:.4g}, {mixed.ratio:.0f} times apart: one scale "
-                f"of 8 bits would leave the small ones few levels, so calibrate keeps them apart unasked"
+                f"of 8 bits would leave the small ones few levels, so calibrate {how}, unasked; the lines say the same"
             )
-            lines = override_lines([mixed.group], activation="int16")
-            yield _finding(examined, "mixed_concat", group.outputs[0], what, lines)
+            yield _finding(
+                examined, "mixed_concat", group.outputs[0], what, override_lines([mixed.group], activation=apart)
+            )
 
 
 def _outlier_channels(examined: Examined) -> Iterator[Finding]:
