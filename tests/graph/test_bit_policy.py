@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npubake.graph.bit_policy import override_paths, with_bit_policy
+from npubake.graph.bit_policy import override_paths, setting_path, with_bit_policy
 
 OWN = {"match": {"names": ["/head/*"]}, "set": {"activation": "float32"}}
 
@@ -25,3 +25,9 @@ def test_an_override_keeps_its_number_behind_a_policy() -> None:
     bits = {"op_types": {"Softmax": "int16"}}
     assert override_paths(with_bit_policy(bits, [OWN, OWN]))[1:] == ("layer_overrides[0]", "layer_overrides[1]")
     assert with_bit_policy({}, [OWN]) == (OWN,)
+
+
+def test_a_setting_has_its_place_in_the_recipe() -> None:
+    policy, own = override_paths(with_bit_policy({"op_types": {"Softmax": "int16"}}, [OWN]))
+    assert setting_path(policy, "activation") == "quant_config.bits.op_types.Softmax"
+    assert setting_path(own, "activation") == "layer_overrides[0].set.activation"

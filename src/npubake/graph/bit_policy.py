@@ -36,3 +36,8 @@ def override_paths(overrides: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         paths.append(own if own is not None else f"layer_overrides[{position}]")
         position += own is None
     return tuple(paths)
+
+
+def setting_path(path: str, key: str) -> str:
+    """The place of one setting of the override at ``path``; what comes of ``bits`` is one, at that very place."""
+    return path if path.startswith("quant_config.") else f"{path}.set.{key}"

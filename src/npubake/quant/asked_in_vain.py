@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault
+from npubake.graph.bit_policy import setting_path
 from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.fusing import inner_tensors
@@ -155,7 +156,7 @@ def _undecided(
             asked = overrides[entry.index].get("set", {}).get(key)
             unable = precisions.declined.get(entry.path, ()) if key == "activation" else ()
             mine = [groups[name] for name in entry.groups if last.get(name) == entry.path and name not in unable]
-            place = entry.path if entry.path.startswith("quant_config.") else f"{entry.path}.set.{key}"
+            place = setting_path(entry.path, key)
             if not mine or asked is None:
                 continue
             if key == "activation" and all(precisions.groups[group.name].precision != asked for group in mine):
@@ -204,7 +205,7 @@ def widened(
     wanted: dict[str, str] = {}
     for entry in resolved:
         change = overrides[entry.index].get("set", {})
-        place = entry.path if entry.path.startswith("quant_config.") else f"{entry.path}.set.activation"
+        place = setting_path(entry.path, "activation")
         if "activation" in change:
             wanted.update(dict.fromkeys(entry.groups, change["activation"]))
             last.update(dict.fromkeys(entry.groups, place))
@@ -236,5 +237,5 @@ def shadowed(overrides: Sequence[Mapping[str, Any]], resolved: Iterable[Resolved
             covered = {name for after in later for name in after.groups}
             if entry.groups and covered.issuperset(entry.groups):
                 last = ", ".join(after.path for after in later if set(entry.groups).intersection(after.groups))
-                place = entry.path if entry.path.startswith("quant_config.") else f"{entry.path}.set.{key}"
+                place = setting_path(entry.path, key)
                 yield f"{place}: does nothing, since all its layers are set otherwise by {last}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import BuildError, Fault
-from npubake.graph.bit_policy import override_paths
+from npubake.graph.bit_policy import override_paths, setting_path
 from npubake.graph.resolve import ResolvedOverride
 from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import has_integer_kernel, parse_lane
@@ -36,7 +36,7 @@ def precision_faults(params: Mapping[str, Any], overrides: Sequence[Mapping[str,
     for place, override in zip(override_paths(overrides), overrides, strict=True):
         asked = override.get("set", {}).get("activation")
         if asked is not None and allowed is not None and asked not in allowed:
-            yield Fault(what=f"{name} does not have {asked}", path=_setting(place, override), hint=hint)
+            yield Fault(what=f"{name} does not have {asked}", path=f"$.{setting_path(place, 'activation')}", hint=hint)
 
 
 def kernel_faults(
@@ -47,7 +47,7 @@ def kernel_faults(
         refused = _without_kernel(summary, overrides[entry.index], entry)
         if refused and len(refused) == len(entry.groups):
             what = f"none of the layers that it matches has an integer kernel: {', '.join(refused[:_SHOWN])}"
-            path = _setting(entry.path, overrides[entry.index])
+            path = f"$.{setting_path(entry.path, 'activation')}"
             yield Fault(what=what, path=path, hint="ask float16 or float32 of them, or remove the override")
 
 
@@ -67,8 +67,3 @@ def _without_kernel(summary: GraphSummary, override: Mapping[str, Any], entry: R
         return []
     matched = set(entry.groups)
     return [group.name for group in summary.groups if group.name in matched and not has_integer_kernel(summary, group)]
-
-
-def _setting(place: str, override: Mapping[str, Any]) -> str:
-    """Where in the recipe an override asks for its precision."""
-    return f"$.{place}" if "path" in override else f"$.{place}.set.activation"
