@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npubake.cli.text import below_project
 from npubake.recipe.recipe import Recipe
 
 _LISTS = ("layer_overrides",)  # keys whose lines go behind what stands there
@@ -51,19 +52,13 @@ def _below(key: str, body: Sequence[str], recipe: Recipe) -> list[str]:
     """``body`` for a key that the recipe has: with the indentation of what stands there."""
     file, line, column = recipe.where(f"$.{key}").rsplit(":", 2)
     written = Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1][int(column) - 1 :]
-    where = f"{_short(Path(file), recipe)}:{line}"
+    where = f"{below_project(Path(file), recipe)}:{line}"
     if written.startswith(("{", "[")):  # in one line: there is no place to paste lines into
         return [f"# {key} stands in brackets at {where}; it needs:", *(f"# {line}" for line in body)]
     step = min(len(line) - len(line.lstrip()) for line in body)
     moved = [f"{' ' * (int(column) - 1)}{line[step:]}" for line in body]
     place = "at the end of" if key in _LISTS else "in place of what is said of it in"
     return [f"# {place} {key}, {where}", *moved]
-
-
-def _short(file: Path, recipe: Recipe) -> str:
-    """The file's name below the project."""
-    folder = recipe.file.parent.parent
-    return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npubake.cli.text import table
+from npubake.cli.text import below_project, table
 from npubake.errors import Fault, RecipeError, UsageError
 from npubake.nearest import did_you_mean
 from npubake.recipe.quant_config import STEPS
@@ -107,9 +107,7 @@ def _decided(why: str, subject: Subject) -> str:
 def _short(where: str, subject: Subject) -> str:
     """``file:line`` with the file's name below the project."""
     file, line, _ = where.rsplit(":", 2)
-    folder = subject.target.recipe.file.parent.parent
-    path = Path(file)
-    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{line}"
+    return f"{below_project(Path(file), subject.target.recipe)}:{line}"
 
 
 def _words(row: Mapping[str, Any]) -> tuple[str, ...]:

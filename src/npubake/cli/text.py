@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npubake.released import astray_text
 from npubake.report.tables import laid_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from npubake.recipe.recipe import Recipe
 
 
 def table(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> str:
@@ -24,6 +29,12 @@ def _is_figure(text: str) -> bool:
 def whose(targets: Sequence[str]) -> str:
     """The first target, and how many more share the work."""
     return targets[0] if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
+
+
+def below_project(file: Path, recipe: Recipe) -> str:
+    """The file's name below the project of ``recipe``; whole where it lies elsewhere."""
+    folder = recipe.file.parent.parent
+    return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 
 def plan_text(targets: Mapping[str, Mapping[str, Any]], tasks: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""quant: what ``calibrate`` did, as JSON facts for the manifest and for people. Data; no numpy, no onnx."""
+"""quant: what ``calibrate`` did, as JSON facts for the manifest and for people. Data; no onnx."""
 
 from __future__ import annotations
 
