@@ -19,14 +19,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from rungs import write_samples
 
 from npubake.calibration.inference import TensorSession
-from npubake.calibration.samples import Example, InputForm, SampleSet, SampleWriter
+from npubake.calibration.samples import SampleSet
 from npubake.graph.model_file import load_model
 from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
 from npubake.pipeline.stage import Job
 from npubake.quant.model_facts import model_facts
 from npubake.quant.operands import weighted_operand
+from npubake.quant.sqnr import sqnr_db
 from npubake.stages import import_model, optimize
 from npubake.tuning.hessian import Grid, HessianSettings, output_error, round_with_hessian
 from npubake.tuning.layer_problem import InputQuantiser, LayerProblem
@@ -37,10 +39,11 @@ from npubake.tuning.weight_search import ScaleSearch, search_scales
 
 Wide = NDArray[np.float64]
 SIDES = ("calibration", "held_out")
+_NO_ERROR_DB = 300.0  # so that a layer without an error leaves a mean
 
 
-class Subject:
-    """A model's weighted layers, and both sides' sample sets, in ``folder``."""
+class WeightedModel:
+    """One model's layers with weights, and both sides' sample sets, in ``folder``."""
 
     def __init__(self, source: Path, data: Path, folder: Path) -> None:
         self.folder, self.model = folder, folder / "model.onnx"
@@ -54,16 +57,9 @@ class Subject:
         facts = model_facts(model)
         self.operands = {group.name: weighted_operand(graph, group, facts) for group in groups}
         (self.input,) = graph.inputs
-        shape = graph.tensors[self.input].shape
         with np.load(data) as arrays:
             for side in SIDES:
-                self._write(folder / f"{side}.npz", shape, arrays[side])
-
-    def _write(self, path: Path, shape: tuple[int, ...], values: NDArray[np.float32]) -> None:
-        with SampleWriter(path, {self.input: InputForm(shape=shape, dtype="float32", linear=None)}) as writer:
-            for value in values:
-                writer.add(Example(stored={self.input: value.reshape(shape)}, geometry={}, sources={}))
-            writer.finish({"random": False})
+                write_samples(folder / f"{side}.npz", self.input, arrays[side])
 
     def weights(self, name: str) -> Wide:
         return self.forms[name].to_matrix(self.operands[name].weights).astype(np.float64)
@@ -109,30 +105,28 @@ def widest(form: MatrixForm, weights: Wide, limit: int) -> Wide:
     return np.where(largest > 0, largest / limit, 1.0)
 
 
-def ways(subject: Subject, made: Mapping[str, Moments], limit: int) -> dict[str, Callable[[str], Wide]]:
+def ways(model: WeightedModel, made: Mapping[str, Moments], limit: int) -> dict[str, Callable[[str], Wide]]:
     """Name -> the real weights that a layer is left with."""
 
     def nearest(name: str) -> Wide:
-        on = grid(subject.forms[name], widest(subject.forms[name], subject.weights(name), limit), limit)
-        return on.values(on.rounded(subject.weights(name)))
+        on = grid(model.forms[name], widest(model.forms[name], model.weights(name), limit), limit)
+        return on.values(on.rounded(model.weights(name)))
 
     def searched_grid(name: str) -> Grid:
-        form, weights = subject.forms[name], subject.weights(name)
+        form, weights = model.forms[name], model.weights(name)
         search = ScaleSearch(low=-limit, high=limit, place=lambda wanted: wanted)
         found = search_scales(form, weights, made[name].centred(), widest(form, weights, limit), search)
         return grid(form, found.scales, limit)
 
     def searched(name: str) -> Wide:
         on = searched_grid(name)
-        return on.values(on.rounded(subject.weights(name)))
+        return on.values(on.rounded(model.weights(name)))
 
     def hessian(name: str, on: Grid) -> Wide:
-        return on.values(round_with_hessian(subject.weights(name), made[name].centred(), on, HessianSettings()))
+        return on.values(round_with_hessian(model.weights(name), made[name].centred(), on, HessianSettings()))
 
     def plain(name: str) -> Wide:
-        return hessian(
-            name, grid(subject.forms[name], widest(subject.forms[name], subject.weights(name), limit), limit)
-        )
+        return hessian(name, grid(model.forms[name], widest(model.forms[name], model.weights(name), limit), limit))
 
     return {
         "nearest": nearest,
@@ -142,36 +136,36 @@ def ways(subject: Subject, made: Mapping[str, Moments], limit: int) -> dict[str,
     }
 
 
-def table(subject: Subject, threads: int) -> None:
+def table(model: WeightedModel, threads: int) -> None:
     """The table of all layers, at 8 and 4 bits."""
     start = time.perf_counter()
-    made = subject.moments("calibration", threads)
+    made = model.moments("calibration", threads)
     print(f"{len(made)} layers, moments of the calibration side: {time.perf_counter() - start:.2f} s")
-    held = subject.moments("held_out", threads)
+    held = model.moments("held_out", threads)
     for bits, limit in ((8, 127), (4, 7)):
-        for way, weights_of in ways(subject, made, limit).items():
+        for way, weights_of in ways(model, made, limit).items():
             start = time.perf_counter()
-            left = {name: subject.weights(name) - weights_of(name) for name in made}
+            left = {name: model.weights(name) - weights_of(name) for name in made}
             seconds = time.perf_counter() - start
             figures = [
-                statistics.mean(_decibel(subject, held[name], left[name], name, centred) for name in made)
+                statistics.mean(_decibel(model, held[name], left[name], name, centred) for name in made)
                 for centred in (False, True)
             ]
             print(f"int{bits} {way:26s} {figures[0]:6.2f} dB, bias corrected {figures[1]:6.2f} dB, {seconds:6.2f} s")
 
 
-def _decibel(subject: Subject, moments: Moments, error: Wide, name: str, centred: bool) -> float:
-    signal = output_error(subject.weights(name), moments.centred()).sum()
+def _decibel(model: WeightedModel, moments: Moments, error: Wide, name: str, centred: bool) -> float:
+    signal = output_error(model.weights(name), moments.centred()).sum()
     noise = output_error(error, moments.centred() if centred else moments.raw()).sum()
-    return float(10 * np.log10(max(signal, 1e-30) / max(noise, 1e-30)))
+    return sqnr_db(max(float(signal), 0.0), max(float(noise), 0.0), _NO_ERROR_DB)
 
 
-def learned(subject: Subject, layers: int, threads: int) -> None:
+def learned(model: WeightedModel, layers: int, threads: int) -> None:
     """MOD for some layers, against rounding to nearest on the same quantised inputs."""
-    names = list(subject.forms)[:: max(1, len(subject.forms) // layers)][:layers]
+    names = list(model.forms)[:: max(1, len(model.forms) // layers)][:layers]
     for name in names:
-        problem = subject.problem(name, threads)
-        on = grid(subject.forms[name], widest(subject.forms[name], problem.weights, 127), 127)
+        problem = model.problem(name, threads)
+        on = grid(model.forms[name], widest(model.forms[name], problem.weights, 127), 127)
         start = time.perf_counter()
         found = learn_rounding(problem, on, on.rounded(problem.weights), LearningSettings())
         gain = 10 * np.log10(found.before / max(found.after, 1e-30))
@@ -186,10 +180,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        subject = Subject(asked.model, asked.data, Path(folder))
-        table(subject, asked.threads)
+        model = WeightedModel(asked.model, asked.data, Path(folder))
+        table(model, asked.threads)
         if asked.learn:
-            learned(subject, asked.learn, asked.threads)
+            learned(model, asked.learn, asked.threads)
 
 
 if __name__ == "__main__":
