@@ -25,7 +25,7 @@ import numpy as np
 from peer_runner import peak_megabytes
 from peers import process
 from rungs import Road, calibrated, rung_named, write_samples
-from variants import VARIANTS
+from variants import variant_named
 
 from models import ENTRIES, Subject, subjects
 from npubake.pipeline.pool import FIXED
@@ -55,7 +55,7 @@ def measured_npubake(cache: Path, subject: Subject, samples: int | None = None) 
 
 
 def measured_ort(cache: Path, subject: Subject) -> Cost:
-    (variant,) = (one for one in VARIANTS if (one.tool, one.title, one.lane) == ("ort", "MinMax", "a8w8"))
+    variant = variant_named("ort", "MinMax", "a8w8")
     with tempfile.TemporaryDirectory() as folder:
         before, start = os.times(), time.perf_counter()
         facts = process(cache, subject, variant, Path(folder) / "quantised.onnx")

@@ -26,7 +26,7 @@ from typing import Any
 
 from peers import cached, figure, measured
 from rungs import RUNGS, TECHNIQUES, Rung, npubake_result, rung_named
-from variants import NAMES, TOOLS, VARIANTS, Variant
+from variants import NAMES, TOOLS, VARIANTS, Variant, variant_named
 
 from models import ENTRIES, ROOT, Subject, subjects
 
@@ -64,7 +64,7 @@ def own_results(cache: Path, model: str) -> dict[str, Result]:
     return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
 
 
-def load(cache: Path, chosen: Sequence[Subject]) -> Results:
+def known_results(cache: Path, chosen: Sequence[Subject]) -> Results:
     peers = {}
     for subject in chosen:
         for variant in VARIANTS:
@@ -98,8 +98,8 @@ def run_times(cache: Path, chosen: Iterable[Subject]) -> None:
     """Time and memory of the timed peers and of npubake's default, in turn, on a machine that should be quiet."""
     for subject in chosen:
         for tool, title in TIMED:
-            (variant,) = (entry for entry in VARIANTS if (entry.tool, entry.title, entry.lane) == (tool, title, "a8w8"))
-            print(f"{subject.name:20s} {tool:6s} {title:34s} {line(measured(cache, subject, variant, again=True))}")
+            result = measured(cache, subject, variant_named(tool, title, "a8w8"), again=True)
+            print(f"{subject.name:20s} {tool:6s} {title:34s} {line(result)}")
         run_npubake(cache, [subject], [rung_named("minmax"), rung_named("default")])
 
 
@@ -155,14 +155,14 @@ def cell(results: Results, subject: Subject, variant: Variant) -> str:
 
 def costs_table(results: Results, chosen: Sequence[Subject]) -> str:
     """Seconds of the whole cold process and peak memory."""
-    timed = [entry for entry in VARIANTS if (entry.tool, entry.title) in TIMED and entry.lane == "a8w8"]
+    peers = [variant_named(tool, title, "a8w8") for tool, title in TIMED]
     own = [rung_named(name) for name in ("minmax", "default", "best")]
     rows = []
     for subject in chosen:
-        found = [results.peer(subject.name, variant) for variant in timed]
+        found = [results.peer(subject.name, variant) for variant in peers]
         found += [results.own.get(subject.name, {}).get(rung.name) for rung in own]
         rows.append((subject.title, *(cost(result) for result in found)))
-    head = ("model", *(f"{NAMES[variant.tool]} {variant.title}" for variant in timed))
+    head = ("model", *(f"{NAMES[variant.tool]} {variant.title}" for variant in peers))
     return table((*head, *(f"npubake {rung.title}" for rung in own)), rows)
 
 
@@ -281,7 +281,7 @@ def main() -> None:
         run_peers(cache, chosen, [tool for tool in options.only if tool != "npubake"])
         if "npubake" in options.only:
             run_npubake(cache, chosen, [rung_named(name) for name in options.rungs])
-    parts = report(load(cache, chosen), chosen)
+    parts = report(known_results(cache, chosen), chosen)
     if options.write:
         write(DOCUMENT, parts)
     for name, part in parts.items():

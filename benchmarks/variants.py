@@ -189,3 +189,8 @@ VARIANTS: tuple[Variant, ...] = (
 
 def variants(tools: Sequence[str], lanes: Sequence[str]) -> list[Variant]:
     return [variant for variant in VARIANTS if variant.tool in tools and variant.lane in lanes]
+
+
+def variant_named(tool: str, title: str, lane: str) -> Variant:
+    (found,) = (variant for variant in VARIANTS if (variant.tool, variant.title, variant.lane) == (tool, title, lane))
+    return found
