@@ -94,7 +94,7 @@ class Examined:
 def findings(examined: Examined) -> tuple[Finding, ...]:
     """All of them, in graph order of their tensors; of one tensor in the order of RULES."""
     place = {name: index for index, name in enumerate(examined.summary.quantisable())}
-    found = [finding for rule in _RULES for finding in rule(examined) if finding.tensor in place]
+    found = [finding for rule in _CHECKS for finding in rule(examined) if finding.tensor in place]
     return tuple(sorted(found, key=lambda finding: place[finding.tensor]))
 
 
@@ -238,7 +238,7 @@ def _unused_ranges(examined: Examined) -> Iterator[Finding]:
             yield _finding(examined, "unused_range", name, what, lines)
 
 
-_RULES = (
+_CHECKS = (
     _float16_overflow,
     _dead_tensors,
     _dead_channels,
