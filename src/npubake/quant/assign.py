@@ -116,8 +116,8 @@ def _asked(summary: GraphSummary, request: Request, matched: Sequence[tuple[str,
     """What is asked of groups: first the bits of loaded scales, then the overrides."""
     overrides = asked(request, matched)
     said = {name for entry in overrides if entry.precision is not None or entry.output for name in entry.groups}
-    loaded = loaded_bits(summary, request, said)
-    return overrides if loaded is None else [loaded, *overrides]
+    bits = loaded_bits(summary, request.loaded, request.lane.name, said) if request.loaded else None
+    return overrides if bits is None else [bits, *overrides]
 
 
 def _classes(

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from npubake.errors import Fault, RecipeError, StageError
 from npubake.graph.summary import GraphSummary
@@ -20,9 +20,6 @@ from npubake.quant.parameters import LIMITS, QuantizationParameters, TensorParam
 from npubake.quant.precisions import Asked
 from npubake.quant.ranges import Range, snapped
 from npubake.quant.thresholds import Threshold
-
-if TYPE_CHECKING:
-    from npubake.quant.request import Request
 
 PLACE = "$.quant_config.load.scales"
 _SHOWN = 10
@@ -65,12 +62,11 @@ def read_scales(path: Path, missing: Literal["refuse", "calibrate"]) -> LoadedSc
     return LoadedScales(tensors=read.tensors, weights=read.weights, lane=read.lane, missing=missing)
 
 
-def loaded_bits(summary: GraphSummary, request: Request, said: Collection[str]) -> Asked | None:
-    """The 16 bits that the earlier build gave what groups make, where it was of the same lane: ``tune`` may have lifted
-    them. said: groups whose precision the recipe states; that goes before.
+def loaded_bits(summary: GraphSummary, loaded: LoadedScales, lane: str, said: Collection[str]) -> Asked | None:
+    """The 16 bits that the earlier build gave what groups make, where it was of the same ``lane``: ``tune`` may have
+    lifted them. said: groups whose precision the recipe states; that goes before.
     """
-    loaded = request.loaded
-    if loaded is None or loaded.lane != request.lane.name:
+    if loaded.lane != lane:
         return None
     wide = {name for name, entry in loaded.tensors.items() if entry.dtype == "int16"}
     groups = tuple(
