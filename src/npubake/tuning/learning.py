@@ -36,9 +36,10 @@ Learnable = Literal["activation_scale", "zero_point", "weight_scale", "rounding"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningSettings:
-    """epochs: passes over the positions; batch: positions a step; learning_rate: of rounding variables and of the
-    logarithms of scales; schedule: ``cosine`` falls to zero. press: weight of the term that makes rounding a choice,
-    against an output error that is about 1 a weight; it comes in after ``start`` (a share of the steps) and grows.
+    """epochs: passes over the positions; batch: positions a step; learning_rate: of rounding variables, a tenth of it
+    for logarithms of scales; schedule: ``cosine`` falls to zero. press: weight of the term that makes rounding a
+    choice, against an output error that is about 1 a weight; it comes in after ``start`` (a share of the steps) and
+    grows; beta: first and last exponent of that term.
     """
 
     epochs: int = 50

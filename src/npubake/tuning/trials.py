@@ -11,7 +11,7 @@ from npubake.tuning.judging import Judge, Score
 from npubake.tuning.simulation import Simulator
 
 GAIN_DB = 0.1  # a smaller one is within what another slice would answer
-LOSS_DB = 1.0  # of any one output
+LOSS_DB = 1.0  # of one output that counts (``Score.worst_loss``)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
