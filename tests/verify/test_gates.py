@@ -130,6 +130,11 @@ def test_worst_tensors_are_those_where_the_error_arises() -> None:
     assert "the output itself is suspect" in hint
 
 
+def test_what_calibration_lost_is_first_answered_by_the_whole_of_tuning() -> None:
+    """Not by a method: the default tries them already, and one that is named keeps tuning from trying any."""
+    assert "tuning: {level: best}" in BOUNDARIES["calibrated"].action
+
+
 def test_every_boundary_knows_suspect_and_action() -> None:
     assert {"optimized", "calibrated", "ptq", "quantized", "deployable", "product"} <= BOUNDARIES.keys()
     assert all(entry.suspect and entry.action and entry.thresholds for entry in BOUNDARIES.values())

@@ -50,7 +50,7 @@ BOUNDARIES: Mapping[str, Boundary] = {
         between="the optimised float model and the fake-quantised one",
         suspect="calibrate: calibration data, ranges, or too few bits for a sensitive layer",
         action="check that the calibration pictures resemble the product's and went through its preprocessing; "
-        "then try percentile, and int16 for the worst layers listed",
+        "then try 'tuning: {level: best}', and int16 for the worst layers listed",
         thresholds={"cosine": 0.99, "sqnr_db": 20.0},
     ),
     "ptq": Boundary(
