@@ -16,6 +16,10 @@ from npubake.graph.weighted import WEIGHTED
 def split_shared_initializers(model: onnx.ModelProto) -> Outcome:
     editor = GraphEditor(model)
     taken: set[str] = set()
+    first: dict[str, onnx.NodeProto] = {}  # reader of each tensor; it keeps the name, so it stays the first
+    for node in editor.nodes:
+        for name in node.input:
+            first.setdefault(name, node)
     for node in editor.nodes:
         if node.op_type not in (*WEIGHTED, "MatMul"):
             continue
@@ -23,7 +27,7 @@ def split_shared_initializers(model: onnx.ModelProto) -> Outcome:
             value = editor.constant(name)
             if value is None or (slot == 0 and node.op_type != "MatMul"):
                 continue
-            if name in taken or editor.readers(name)[0] is not node:
+            if name in taken or first[name] is not node:
                 own = editor.add_constant(f"{node.name}/{'bias' if slot == 2 else 'weight'}", value)
                 editor.set_inputs(node, [own if index == slot else old for index, old in enumerate(node.input)])
             else:
