@@ -20,17 +20,15 @@ BLOCK = SMALL.replace("calibration: {data: ../data}", "calibration:\n   data: ..
 
 
 def printed(lines: list[str]) -> list[list[str]]:
-    """The blocks to paste: indented by four spaces, between lines that are not."""
+    """The blocks to paste, letter by letter: what stands below the words, up to an empty line."""
     blocks: list[list[str]] = []
-    last = False
+    told = ("warning: ", "note: ", "the lines of all warnings:")
     for line in lines:
-        pastes = line.startswith("    ")
-        if pastes and not last:
+        if not line:
             blocks.append([])
-        if pastes:
-            blocks[-1].append(line[4:])
-        last = pastes
-    return blocks
+        elif not line.startswith(told):
+            blocks[-1].append(line)
+    return [block for block in blocks if block]
 
 
 def paste(recipe: Path, block: list[str]) -> Recipe:
@@ -74,8 +72,8 @@ def test_a_key_in_brackets_is_told_what_it_needs(tmp_path: Path) -> None:
     assert findings_text([note], recipe) == [
         "",
         "note: a: is dead",
-        "    # calibration stands in brackets at recipes/r.yaml:4; it needs:",
-        "    #   samples: 4",
+        "# calibration stands in brackets at recipes/r.yaml:4; it needs:",
+        "#   samples: 4",
     ]
 
 
@@ -88,12 +86,12 @@ def test_findings_that_the_same_lines_mend_stand_together_behind_the_warnings(tm
     assert findings_text([notes[0], warning, notes[1]], recipe) == [
         "",
         "warning: c: is wide",
-        "    layer_overrides:",
-        "    - y",
+        "layer_overrides:",
+        "- y",
         "",
         "note: a: is dead",
         "note: b: is dead",
-        "    layer_overrides:",
-        "    - x",
+        "layer_overrides:",
+        "- x",
     ]
     assert findings_text([], recipe) == ["", "nothing found"]

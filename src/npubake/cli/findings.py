@@ -6,7 +6,7 @@ indentation and say below which line they belong: the same key twice would be re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,10 @@ def findings_text(findings: Sequence[Mapping[str, Any]], recipe: Recipe) -> list
         together.setdefault((finding["severity"], finding["recipe"]), []).append(told)
     lines: list[str] = []
     for (_, text), several in together.items():
-        lines += ["", *several, *_indented(pasted([text], recipe))]
+        lines += ["", *several, *pasted([text], recipe)]
     warned = [text for severity, text in together if severity == "warning"]
     if len(warned) > 1:
-        lines += ["", "the lines of all warnings:", *_indented(pasted(warned, recipe))]
+        lines += ["", "the lines of all warnings:", *pasted(warned, recipe)]
     return lines
 
 
@@ -59,7 +59,3 @@ def _below(key: str, body: Sequence[str], recipe: Recipe) -> list[str]:
     moved = [f"{' ' * (int(column) - 1)}{line[step:]}" for line in body]
     place = "at the end of" if key in _LISTS else "in place of what is said of it in"
     return [f"# {place} {key}, {where}", *moved]
-
-
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
