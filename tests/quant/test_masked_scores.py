@@ -48,7 +48,7 @@ def made(item: Subject, lane: str) -> Assignment:
 
 
 @pytest.mark.parametrize(("lane", "levels"), [("a8w8", 255.0), ("a16w8", 32767.0)])
-@pytest.mark.parametrize("hidden", [-1e4, -65504.0, -1e9])
+@pytest.mark.parametrize("hidden", [-128.0, -1e4, -65504.0, -1e9])
 def test_a_mask_costs_the_scores_no_step(lane: str, levels: float, hidden: float) -> None:
     item, values = attention(hidden)
     assignment = made(item, lane)
@@ -95,6 +95,10 @@ def test_a_lower_end_that_is_no_mask_stays() -> None:
         ([-1e4, -3.0, 0.0, 20000.0], None),  # the values reach farther than the mask lies below them
         ([-1e4, -1e4], None),
         ([-999.0, 1.0], None),
+        ([-130.0, -128.0, -3.0, 5.0], -3.0),  # a constant, raised to -128, with and without a score
+        ([-128.0, 0.0, 5.0], 0.0),
+        ([-100.0, -3.0, 5.0], None),
+        ([-200.0, -128.0, -3.0, 5.0], None),
         ([1.0, 2.0], None),
         ([-1e4, -2000.0, -1500.0, -900.0, 0.0], None),  # no gap
     ],

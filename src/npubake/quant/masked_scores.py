@@ -4,7 +4,8 @@ A mask that comes in as data adds -1e4 or -3.4e38 to the scores that a row must 
 leaves no step for the scores themselves: of one decoder block in 16 bits, logits of 29 dB instead of 66. Their shares
 are exp(s - max) / sum, which no output can tell from 0 once s lies far enough below the row's largest score. Where what
 was seen falls into scores and, far below them, masked ones, the range ends a little below the lowest score.
-(Masks that are constants are mended in the float graph: graph/passes/clamp_mask_constants.py.)
+Masks that are constants are raised to -128 in the float graph (graph/passes/clamp_mask_constants.py), which still takes
+most codes of 8 bits: scores that they hide are left out likewise (a causal block, a8w8: 23 dB instead of 33).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 from npubake.calibration.statistics import TensorStatistics, ascending_buckets, bucket_edges
 
 MASKED = -1000.0  # masks are -1e4 and below; scores of a trained attention stay within hundreds
+CLAMPED = -128.0  # where masks that are constants stand: ``FLOOR`` of graph/passes/clamp_mask_constants.py
+_BUCKET = 4.0  # width of a bucket of the statistics there
 _TOGETHER = 64.0  # so many masked elements of a row, together, stay below half an output step
 _STEP = 0.25  # ends lie on a coarse grid, so that no last bit of a logarithm decides one
 
@@ -25,24 +28,45 @@ def lowest_unmasked(seen: TensorStatistics) -> float | None:
 
     Masked: at most ``MASKED``, and farther below every other value than these reach from end to end.
     """
+    found = _apart(seen, MASKED)
+    return found[0] if found else None
+
+
+def _lowest_unclamped(seen: TensorStatistics) -> float | None:
+    """The same of masks that are constants: what lies below is ``CLAMPED``, or a score with that added."""
+    found = _apart(seen, CLAMPED / 2)
+    if found is None:
+        return None
+    lowest, bottom, top = found
+    beyond = (seen.maximum - lowest) / 2 + _BUCKET  # hidden scores reach a little farther than those that were kept
+    low, high = min(lowest, 0.0) - beyond, max(seen.maximum, 0.0) + beyond
+    return lowest if CLAMPED + low <= bottom and top <= CLAMPED + high else None
+
+
+def _apart(seen: TensorStatistics, hidden: float) -> tuple[float, float, float] | None:
+    """(lowest of the other values, lowest and highest masked one), to buckets, where values up to ``hidden`` are masked
+    and lie apart.
+    """
     order = ascending_buckets()
     filled = order[seen.buckets[order] > 0]
     low, high = bucket_edges()
-    masked = high[filled] <= MASKED
+    masked = high[filled] <= hidden
     if not masked.any() or masked.all():
         return None
     first = int(np.count_nonzero(masked))
     lowest = float(low[filled[first]])
     gap = lowest - float(high[filled[first - 1]])
-    return lowest if gap > seen.maximum - lowest else None
+    return (lowest, float(high[filled[0]]), float(low[filled[first - 1]])) if gap > seen.maximum - lowest else None
 
 
 def lowest_score(seen: TensorStatistics, rank: int) -> float | None:
-    """``lowest_unmasked``; None too where all of an example or head is masked, so that its scores are masks' values.
+    """The lowest that no mask hides; None too where all of an example or head is masked: its scores are masks' values.
 
     rank: of the tensor; channels along its last axis are the positions of a row, of which a mask hides some whole.
     """
     lowest = lowest_unmasked(seen)
+    if lowest is None:
+        lowest = _lowest_unclamped(seen)
     if lowest is None:
         return None
     heads = seen.channels if seen.channels is not None and seen.channels.axis % rank != rank - 1 else None
