@@ -102,6 +102,9 @@ def test_every_opset_is_brought_to_one_and_quantised(opset: int, tmp_path: Path)
         (23, node("RotaryEmbedding", "x c s", "y"), dict.fromkeys("cs", weights(1, 4, 4)), (1, 2, 4, 8)),
         (20, node("Gelu", "x", "y", approximate="tanh"), {}, (1, 4, 8)),
         (22, node("HardSwish", "x", "y"), {}, (1, 4, 8)),
+        (21, node("GroupNormalization", "x g g", "y", num_groups=2), {"g": weights(4) + 1}, (1, 4, 8)),
+        (23, node("GroupNormalization", "x g g", "y", num_groups=2), {"g": weights(4) + 1}, (1, 4, 8)),
+        (13, node("MeanVarianceNormalization", "x", "y", axes=[0, 2]), {}, (1, 4, 8)),
     ],
     ids=lambda each: each.op_type if isinstance(each, onnx.NodeProto) else None,
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Room ``graph``: operators newer than the opset that models are brought to. A model enters, another leaves.
+"""Room ``graph``: operators newer than the opset that models are brought to, or whose size ONNX does not infer. A model
+enters, another leaves.
 
 Where ONNX itself defines such an operator (RMSNormalization, Attention, RotaryEmbedding, Swish, ...) by older ones, the
 definition takes its place. Nodes in graphs inside nodes are left; the version converter then says what it thinks.
@@ -15,12 +16,14 @@ from onnx import helper
 from npubake.graph.opset import OPSET, STANDARD_DOMAINS, opset_of
 
 _DOMAIN = "npubake.expanded"
+_SIZELESS = ("GroupNormalization", "MeanVarianceNormalization")  # of these alone ONNX infers no size
 
 
 def expand_newer_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """``model`` with the nodes of its main graph spelt in operators that opset ``OPSET`` has, as far as defined."""
     opset = opset_of(model) or OPSET
-    newer = [node for node in model.graph.node if node.domain in STANDARD_DOMAINS and _is_newer(node.op_type, opset)]
+    standard = [node for node in model.graph.node if node.domain in STANDARD_DOMAINS]
+    newer = [node for node in standard if node.op_type in _SIZELESS or _is_newer(node.op_type, opset)]
     if not newer:
         return model
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -71,4 +74,6 @@ def _definition(node: onnx.NodeProto, opset: int, types: list[onnx.TypeProto | N
         return None
     made = onnx.FunctionProto()
     made.ParseFromString(body)
+    for entry in made.opset_import:  # of an older definition; the inliner wants the model's own opset
+        entry.version = opset if entry.domain in STANDARD_DOMAINS else entry.version
     return made

@@ -161,7 +161,7 @@ def _upgrade(model: onnx.ModelProto, where: str) -> tuple[onnx.ModelProto, int]:
     for entry in [each for each in model.opset_import if each.domain not in (*STANDARD_DOMAINS, *used)]:
         model.opset_import.remove(entry)
     if opset == OPSET:
-        return model, opset
+        return expand_newer_operators(model), opset
     hint = f"export the model with opset {OPSET} directly"
     source = onnx.ModelProto.FromString(serialise(model))
     try:
