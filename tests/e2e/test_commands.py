@@ -66,6 +66,13 @@ def test_explain_shows_the_fields_old_and_new_value(built: Workspace) -> None:
     assert "percentile" in result.out
 
 
+def test_what_a_target_lacks_is_not_told_of_those_it_shares_tasks_with(built: Workspace) -> None:
+    (built.root / "recipes" / "other.yaml").write_text("version: 1\nextends: small.yaml\nplatform: generic\n")
+    targets = built.run("status", "--json").json["targets"]
+    assert (targets["small"]["current"], targets["small"]["to_restore"]) == (True, [])
+    assert (targets["other"]["current"], bool(targets["other"]["to_restore"])) == (False, True)
+
+
 def test_status_knows_what_is_current(built: Workspace) -> None:
     assert built.run("status", "small", "--json").json["targets"]["small"]["current"] is True
     built.edit("samples: 16", "samples: 12")

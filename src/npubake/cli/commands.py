@@ -193,12 +193,14 @@ def _standing(prepared: Prepared, target: str, probes: Sequence[Probe]) -> dict[
     from npubake import released
 
     last = released.find(prepared.project.root / "build" / target)
-    current = last is not None and all(probe.outcome == "reuse" for probe in probes)
+    torn = [probe.task.name for probe in probes if probe.outcome == "restore" and _lacks_own(probe, target)]
+    undone = [probe.task.name for probe in probes if probe.outcome in ("run", "unknown")]
+    current = last is not None and not torn and not undone
     failed = () if current else prepared.project.failed(target)
     return {
         "current": current,
-        "to_run": [probe.task.name for probe in probes if probe.outcome in ("run", "unknown")],
-        "to_restore": [probe.task.name for probe in probes if probe.outcome == "restore"],
+        "to_run": undone,
+        "to_restore": torn,
         "failed": [probe.task.name for probe in probes if probe.task.name in failed],
         "manifest": f"build/{target}/manifest.json" if last else None,
         "bundle": last.bundle if last else None,
@@ -206,6 +208,11 @@ def _standing(prepared: Prepared, target: str, probes: Sequence[Probe]) -> dict[
         "gates": list(last.gates) if last else [],
         "astray": list(last.astray) if last else [],
     }
+
+
+def _lacks_own(probe: Probe, target: str) -> bool:
+    """Of a task that targets share, files of others may be all that is to be put in place."""
+    return any(reason.startswith(f"build/{target}/") for reason in probe.reasons)
 
 
 def request_of(arguments: argparse.Namespace) -> Request:
