@@ -279,6 +279,22 @@ def test_parts_without_elements_disturb_nothing(tmp_path: Path) -> None:
     assert_faithful(baked, source, pictures(), 28)
 
 
+def test_a_part_without_elements_among_several_leaves_no_trace(tmp_path: Path) -> None:
+    source = model(
+        [
+            conv("x", "c"),
+            node("Split", "c sizes", "a e d", axis=1),
+            node("Concat", "d e a", "y", axis=1),
+        ],
+        {"w": weights(4, 3, 3, 3), "b": weights(4), "sizes": np.array([1, 0, 3])},
+        [value("x", PICTURE)],
+        [value("y", (1, 4, 8, 8))],
+    )
+    baked = bake(source, pictures(), tmp_path)
+    assert baked.float_nodes == set()
+    assert_faithful(baked, source, pictures(), 28)
+
+
 def test_constants_and_inputs_given_out_as_they_are_stay_what_they_are(tmp_path: Path) -> None:
     """Exporters give out anchors and untouched caches beside what the network computes."""
     anchors = np.arange(10, dtype=np.int64).reshape(5, 2)

@@ -1,4 +1,5 @@
-"""Drop tensors that hold no element: concat(x, empty) = concat(x); split(x) = x where all other parts are empty.
+"""Drop tensors that hold no element: concat(x, empty) = concat(x); split(x) = x where all other parts are empty, else
+a split into the others.
 
 What a node makes empty altogether is an empty constant, and a sum over nothing is 0. Declined: a graph output that is
 empty.
@@ -12,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from npubake.graph.editing import GraphEditor
+from npubake.graph.editing import GraphEditor, attribute
 from npubake.graph.passes.outcome import Declined, Outcome
 from npubake.graph.summary import Provenance
 
@@ -27,9 +28,11 @@ def drop_empty_parts(model: onnx.ModelProto) -> Outcome:
             declined.append(Declined(node=node.name, why="it makes an output of the graph that holds no element"))
             continue
         full = [name for name in node.output if name and name not in empty]
-        if empty and (not full or (node.op_type == "Split" and len(full) == 1)):
+        if empty and (not full or (node.op_type == "Split" and all(node.output))):
             editor.remove([node])
-            if full:
+            if len(full) > 1:
+                _split(editor, node, full)
+            elif full:
                 editor.add_node("Identity", [node.input[0]], full, f"{node.name}/Identity").name = node.name
             for name in empty:
                 _make_constant(editor, name)
@@ -41,6 +44,14 @@ def drop_empty_parts(model: onnx.ModelProto) -> Outcome:
         elif node.op_type == "Concat" and any(_is_empty(editor, name) for name in node.input):
             editor.set_inputs(node, [name for name in node.input if not _is_empty(editor, name)])
     return Outcome(model=editor.finish(), provenance=tuple(gone), declined=tuple(declined))
+
+
+def _split(editor: GraphEditor, node: onnx.NodeProto, parts: list[str]) -> None:
+    """``node`` once more, into ``parts`` alone."""
+    axis = int(attribute(node, "axis", 0))
+    sizes = [(editor.shape(name) or ())[axis] for name in parts]
+    constant = editor.add_constant(f"{node.name}/sizes", np.array(sizes, np.int64))
+    editor.add_node("Split", [node.input[0], constant], parts, f"{node.name}/Split", axis=axis).name = node.name
 
 
 def _sums_nothing(editor: GraphEditor, node: onnx.NodeProto) -> bool:
