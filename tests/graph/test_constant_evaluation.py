@@ -42,6 +42,17 @@ def test_products_are_within_one_rounding_of_the_exact_sum(left: Array, right: A
             assert error <= abs(exact) * Fraction(1, 2**23) + Fraction(1, 2**40)
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+def test_a_gemm_of_constants_is_a_constant(turned: int) -> None:
+    generator = np.random.default_rng(5)
+    left, right, added = (generator.normal(size=size).astype(np.float32) for size in ((5, 4), (4, 3), (1, 3)))
+    a, b = (left.T, right.T) if turned else (left, right)
+    made = _one(_node("Gemm", 3, alpha=0.5, beta=-4.0, transA=turned, transB=turned), a, b, added)
+    exact = 0.5 * (left.astype(np.float64) @ right.astype(np.float64)) - 4.0 * added.astype(np.float64)
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, exact, rtol=1e-6)
+
+
 @given(hnp.arrays(np.float32, (4, 3, 2), elements=_SMALL), st.booleans())
 def test_means_are_within_one_rounding_of_the_exact_mean(values: Array, keep: bool) -> None:
     node = _node("ReduceMean", 2, keepdims=int(keep))

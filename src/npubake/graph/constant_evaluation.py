@@ -108,7 +108,7 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "Tan": math.tan,
     "Tanh": math.tanh,
 }
-_OWN = frozenset((*_FUNCTIONS, "Pow", "MatMul", "ReduceSum", "ReduceMean", "ReduceProd", "CumSum"))
+_OWN = frozenset((*_FUNCTIONS, "Pow", "MatMul", "Gemm", "ReduceSum", "ReduceMean", "ReduceProd", "CumSum"))
 FOLDABLE_OPERATORS = EXACT_OPERATORS | _OWN
 
 
@@ -133,6 +133,8 @@ def evaluate_node(node: onnx.NodeProto, inputs: Sequence[Array | None], opset: i
     if node.op_type == "MatMul":
         second = inputs[1]
         return [_product(first, second)] if second is not None and min(first.ndim, second.ndim) >= 2 else None
+    if node.op_type == "Gemm":
+        return _gemm(node, first, *inputs[1:])
     return _reduce(node, first, inputs[1] if len(inputs) > 1 else None)
 
 
@@ -164,11 +166,25 @@ def _power(base: Array, exponent: Array) -> Array:
 def _product(left: Array, right: Array) -> Array:
     if left.dtype.kind != "f":
         return np.asarray(np.matmul(left, right))
-    a, b = left.astype(np.float64), right.astype(np.float64)
+    return _sums(left.astype(np.float64), right.astype(np.float64)).astype(left.dtype)
+
+
+def _sums(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     total = a[..., :, 0, None] * b[..., 0, None, :]
     for k in range(1, a.shape[-1]):
         total = total + a[..., :, k, None] * b[..., k, None, :]
-    return np.asarray(total.astype(left.dtype))
+    return np.asarray(total)
+
+
+def _gemm(node: onnx.NodeProto, left: Array, right: Array | None, added: Array | None = None) -> list[Array] | None:
+    if right is None or left.dtype.kind != "f" or left.size == 0 or right.size == 0:
+        return None
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    total = _sums(a.T if attribute(node, "transA", 0) else a, b.T if attribute(node, "transB", 0) else b)
+    total = float(attribute(node, "alpha", 1.0)) * total
+    if added is not None:
+        total = total + float(attribute(node, "beta", 1.0)) * added.astype(np.float64)
+    return [np.asarray(total.astype(left.dtype))]
 
 
 def _reduce(node: onnx.NodeProto, values: Array, axes_input: Array | None) -> list[Array] | None:
