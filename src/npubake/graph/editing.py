@@ -6,7 +6,8 @@ nothing, and puts nodes in topological order at the end. No node holds a graph: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from npubake.graph.inference import infer_shapes, static_shape, without_graph_body
 from npubake.graph.naming import all_names, fresh_name
+from npubake.graph.node_index import NodeIndex
 from npubake.graph.ordering import needed_nodes, sort_nodes
 from npubake.graph.summary import Provenance
 
@@ -28,11 +30,7 @@ class GraphEditor:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._origin = model
         graph = model.graph
-        self.nodes: list[onnx.NodeProto] = []
-        for node in needed_nodes(graph.node, [value.name for value in graph.output]):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            self.nodes.append(copy)
+        self._index = NodeIndex(map(_copied, needed_nodes(graph.node, [value.name for value in graph.output])))
         self.inputs = [value.name for value in graph.input]
         self.outputs = [value.name for value in graph.output]
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -40,18 +38,22 @@ class GraphEditor:
         self._values_of = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
         self._facts: dict[str, tuple[tuple[int, ...] | None, int]] = {}
         self._names: set[str] | None = None
-        self._changed = len(self.nodes) < len(graph.node)
-        self._index: tuple[dict[str, onnx.NodeProto], dict[str, list[onnx.NodeProto]]] | None = None
+        self._changed = len(self._index) < len(graph.node)
 
     # Questions.
 
+    @property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """The nodes as they stand, in a list of the caller's own."""
+        return list(self._index)
+
     def producer(self, tensor: str) -> onnx.NodeProto | None:
         """The node that makes ``tensor``; None for inputs, constants and the absent input ''."""
-        return self._indexed()[0].get(tensor)
+        return self._index.producer(tensor)
 
     def readers(self, tensor: str) -> list[onnx.NodeProto]:
         """Nodes that read ``tensor``, one entry for each reading slot."""
-        return self._indexed()[1].get(tensor, [])
+        return self._index.readers(tensor)
 
     def only_reader(self, tensor: str) -> onnx.NodeProto | None:
         """The one node that reads ``tensor``, in one slot, where ``tensor`` is no graph output; else None."""
@@ -122,39 +124,45 @@ class GraphEditor:
     ) -> onnx.NodeProto:
         """Append a node (order is repaired by ``finish``) under a name made from ``wish``."""
         node = helper.make_node(op_type, list(inputs), list(outputs), name=self.fresh(wish), **attributes)
-        self.nodes.append(node)
-        self._touched()
+        self._index.append(node)
+        self._changed = True
         return node
 
     def remove(self, nodes: Iterable[onnx.NodeProto]) -> None:
-        gone = {id(node) for node in nodes}
-        if not gone:
-            return
-        self.nodes = [node for node in self.nodes if id(node) not in gone]
-        self._touched()
+        for node in nodes:
+            self._index.remove(node)
+            self._changed = True
 
     def set_inputs(self, node: onnx.NodeProto, inputs: Sequence[str]) -> None:
-        del node.input[:]
-        node.input.extend(inputs)
-        self._touched()
+        with self._changing(node):
+            del node.input[:]
+            node.input.extend(inputs)
 
     def set_output(self, node: onnx.NodeProto, tensor: str) -> None:
         """Let the first output of ``node`` be ``tensor``."""
-        node.output[0] = tensor
-        self._touched()
+        with self._changing(node):
+            node.output[0] = tensor
 
     def keep_outputs(self, node: onnx.NodeProto, count: int) -> None:
         """Let ``node`` make its first ``count`` results alone."""
-        del node.output[count:]
-        self._touched()
+        with self._changing(node):
+            del node.output[count:]
 
     def redirect(self, old: str, new: str) -> None:
         """Let every reader of ``old`` read ``new``."""
         for node in self.readers(old):
-            for slot, name in enumerate(node.input):
-                if name == old:
-                    node.input[slot] = new
-        self._touched()
+            self.set_inputs(node, [new if name == old else name for name in node.input])
+        self._changed = True
+
+    def rename(self, tensor: str, renamed: str) -> None:
+        """Give a computed tensor that is no output of the graph another name."""
+        maker = self.producer(tensor)
+        assert maker is not None
+        with self._changing(maker):
+            for slot, name in enumerate(maker.output):
+                if name == tensor:
+                    maker.output[slot] = renamed
+        self.redirect(tensor, renamed)
 
     def bypass(self, node: onnx.NodeProto, source: str) -> Provenance | None:
         """Remove ``node``, whose first output equals ``source``; returns what became of the tensor that vanished.
@@ -171,11 +179,7 @@ class GraphEditor:
         if maker is None or source in self.outputs:
             return None
         self.remove([node])
-        self.redirect(source, result)
-        for slot, name in enumerate(maker.output):
-            if name == source:
-                maker.output[slot] = result
-        self._touched()
+        self.rename(source, result)
         return Provenance(old=source, new=result, relation="same")
 
     def finish(self) -> onnx.ModelProto:
@@ -217,20 +221,19 @@ class GraphEditor:
             self._names = all_names(self._origin)
         return self._names
 
-    def _touched(self) -> None:
-        self._index = None
+    @contextmanager
+    def _changing(self, node: onnx.NodeProto) -> Iterator[None]:
+        """Around a change of what ``node`` reads or makes."""
+        self._index.unlink(node)
+        yield
+        self._index.link(node)
         self._changed = True
 
-    def _indexed(self) -> tuple[dict[str, onnx.NodeProto], dict[str, list[onnx.NodeProto]]]:
-        if self._index is None:
-            producers: dict[str, onnx.NodeProto] = {}
-            readers: dict[str, list[onnx.NodeProto]] = {}
-            for node in self.nodes:
-                producers.update({name: node for name in node.output if name})
-                for name in node.input:
-                    readers.setdefault(name, []).append(node)
-            self._index = producers, readers
-        return self._index
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:

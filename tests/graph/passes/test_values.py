@@ -181,7 +181,7 @@ def test_readers_are_not_looked_up_anew_for_every_copy(monkeypatch: pytest.Monke
     body = " ".join(f"t{index} = Conv(x, w, b)" for index in range(9))
     results = ", ".join(f"float[1,2,4,4] t{index}" for index in range(9))
     model = build(f"float[1,3,4,4] x => {results}", body, w=normal(2, 3, 1, 1), b=normal(2))
-    monkeypatch.setattr(GraphEditor, "_indexed", None)
+    monkeypatch.setattr(GraphEditor, "readers", None)
     made = split_shared_initializers(model).model
     assert len({node.input[2] for node in made.graph.node}) == 9
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from npubake.graph.editing import GraphEditor, attribute
 from npubake.graph.passes.outcome import Declined
 from npubake.graph.summary import Provenance
-from npubake.graph.transforms.applying import new_constant, rename
+from npubake.graph.transforms.applying import new_constant
 from npubake.graph.transforms.ranges import ChannelRange
 from npubake.graph.transforms.weights import bias_shift
 from npubake.graph.weighted import has_constant_weights, output_channels
@@ -87,7 +87,7 @@ def absorb_bias(
         )
         _move(editor, writer, readers, part)
         for tensor in (node.input[0], node.output[0]):
-            rename(editor, tensor, editor.fresh(f"{tensor}/absorbed"))
+            editor.rename(tensor, editor.fresh(f"{tensor}/absorbed"))
             records.append(Provenance(old=tensor, new="", relation="gone"))
     return Absorption(
         model=editor.finish(), provenance=tuple(records), absorbed=tuple(absorbed), declined=tuple(declined)

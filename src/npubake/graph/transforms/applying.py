@@ -61,7 +61,7 @@ def apply_factors(channels: ChannelMap, factors: Values) -> tuple[Renamed, ...]:
         if tensor in behind:
             _multiply(channels, tensor, renamed, own, len(shapes[tensor]))
         else:
-            rename(channels.editor, tensor, renamed)
+            channels.editor.rename(tensor, renamed)
         changed.append(Renamed(old=tensor, new=renamed, factors=own, behind=tensor in behind))
     return tuple(changed)
 
@@ -116,16 +116,6 @@ def _multiply(channels: ChannelMap, tensor: str, renamed: str, factors: Values, 
     constant = editor.add_constant(f"{renamed}/factors", factors.astype(np.float32).reshape(shape))
     editor.redirect(tensor, renamed)
     editor.add_node("Mul", [tensor, constant], [renamed], f"{renamed}/Mul")
-
-
-def rename(editor: GraphEditor, tensor: str, renamed: str) -> None:
-    """Give a computed tensor that is no output of the graph another name."""
-    maker = editor.producer(tensor)
-    assert maker is not None
-    for slot, name in enumerate(maker.output):
-        if name == tensor:
-            maker.output[slot] = renamed
-    editor.redirect(tensor, renamed)
 
 
 def new_constant(editor: GraphEditor, node: onnx.NodeProto, name: str, value: NDArray[Any]) -> str:
