@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from npubake.quant.parameters import QuantizationParameters
 from tests.kinds.graphs import around, conv, model, node, pictures, two_convolutions, value, weights
@@ -127,3 +128,15 @@ def test_a_clip_whose_lower_limit_is_the_higher_gives_the_upper_one(tmp_path: Pa
     source = around([node("Clip", "t least most", "u")], ends)
     baked = bake(source, pictures(), tmp_path)
     assert_faithful(baked, source, pictures(), 35)
+
+
+@pytest.mark.parametrize("lane", ["a8w8", "a16w8"])
+def test_a_logarithm_of_hardly_anything_ends_where_the_data_did(lane: str, tmp_path: Path) -> None:
+    """1e-8 has the code of zero: its logarithm is the least that was seen, not the end of a range twice as wide."""
+    source = model(
+        [conv("x", "c"), node("Relu", "c", "r"), node("Add", "r eps", "s"), node("Log", "s", "y")],
+        {"w": weights(4, 3, 3, 3), "b": np.zeros(4, np.float32), "eps": np.array(1e-8, np.float32)},
+        [value("x", (1, 3, 8, 8))],
+        [value("y", (1, 4, 8, 8))],
+    )
+    assert_faithful(bake(source, pictures(), tmp_path, lane=lane), source, pictures(), 20)

@@ -26,6 +26,7 @@ FIXED_RANGES: Mapping[str, Range] = {
 # A fixed 0..1 of which less than this share was seen leaves fewer than 4 of 8 bits: then what was seen is the range.
 UNUSED_BELOW = 1.0 / 16.0
 WIDE_MARGIN = 2.0  # of what was seen, for int16: one of 16 bits (measured: docs/quantisation.md)
+_POLES = ("log", "reciprocal")
 _SYMMETRIC = ("tanh",)  # zero point 128 and scale 1/127: -1, 0 and 1 all have codes
 
 
@@ -124,8 +125,17 @@ def wide_ranges(
         fixed = name not in measured and fixed_range(makers.get(name)) is not None
         if dtype == "int16" and name not in declared and not fixed:
             seen = including_zero(statistics[name].minimum, statistics[name].maximum)
-            found[name] = widened(seen, WIDE_MARGIN)
+            found[name] = wide_range(makers.get(name), seen)
     return found
+
+
+def wide_range(maker: FusionGroup | None, seen: Range) -> Range:
+    """The range of a tensor that holds 16 bits: all that was ``seen``, and a margin but where a function has a pole.
+
+    A value near the pole has the code of zero, whose result is the end of the range: at twice what was seen,
+    log(1e-8 + 0) would become -37.
+    """
+    return widened(seen, 1.0 if maker is not None and maker.function in _POLES else WIDE_MARGIN)
 
 
 def lowest_scores(

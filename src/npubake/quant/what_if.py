@@ -13,8 +13,8 @@ from npubake.calibration.statistics import TensorStatistics
 from npubake.graph.summary import GraphSummary
 from npubake.quant.affine import tensor_parameters
 from npubake.quant.expected_error import expected_error, expected_float16_error
-from npubake.quant.ranges import Range, including_zero, snapped, widened
-from npubake.quant.tensor_ranges import WIDE_MARGIN, barely_used, fixed_range
+from npubake.quant.ranges import Range, including_zero, snapped
+from npubake.quant.tensor_ranges import barely_used, fixed_range, wide_range
 from npubake.quant.thresholds import MEASURED_METHODS, Threshold, measured_range
 
 EIGHT_BITS = ("uint8", "uint8_symmetric")
@@ -62,7 +62,7 @@ def forecasts(
                 maximum=seen.maximum,
                 known=known is not None,
                 eight_bits={form: _methods(seen, known, form == "uint8") for form in EIGHT_BITS},
-                int16=_int16(seen, known),
+                int16=_int16(seen, known or wide_range(maker, including_zero(seen.minimum, seen.maximum))),
                 float16=expected_float16_error(seen).sqnr_db,
             )
         )
@@ -85,7 +85,5 @@ def _eight_bits(seen: TensorStatistics, span: Range, asymmetric: bool) -> float:
     return expected_error(seen, tensor_parameters(span, "uint8", asymmetric=asymmetric)).sqnr_db
 
 
-def _int16(seen: TensorStatistics, known: Range | None) -> float:
-    """With the range that ``calibrate`` takes for 16 bits: all that was seen, and a margin, whatever the method."""
-    span = known or widened(including_zero(seen.minimum, seen.maximum), WIDE_MARGIN)
+def _int16(seen: TensorStatistics, span: Range) -> float:
     return expected_error(seen, tensor_parameters(span, "int16", asymmetric=False)).sqnr_db

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.calibration.statistics import TensorStatistics
 from npubake.quant.affine import tensor_parameters
-from npubake.quant.ranges import including_zero, widened
+from npubake.quant.assign import Subject
+from npubake.quant.ranges import including_zero
 from npubake.quant.sharing import SHARING_KINDS
-from npubake.quant.tensor_ranges import WIDE_MARGIN
+from npubake.quant.tensor_ranges import wide_range
 from npubake.tuning.candidate import Candidate
 from npubake.tuning.judging import Score, noise_of, relative_noise
 from npubake.tuning.ranking import worst_first
@@ -77,10 +77,10 @@ def choose_lifts(bench: Bench, stands: Standing, most: int, *, thorough: bool) -
     names = worst_first(list(known), lambda several: noise(known, several), most)
     order = _within([known[name] for name in names], most)
     judged = None if thorough else places[:FEW_JUDGED]
-    statistics = stands.candidate.start.subject.statistics
+    subject = stands.candidate.start.subject
     means = {0: _part(bench, stands, judged).mean}
     for size in reversed(_prefixes(len(order))):
-        wide = wide_forms(order[:size], statistics)
+        wide = wide_forms(order[:size], subject)
         means[size] = bench.judge.score(simulator, {**forms, **wide}, judged).mean
         if not thorough and size == len(order) and means[size] < means[0] + _NEAR_DB:
             return []
@@ -102,7 +102,7 @@ def residual_streams(bench: Bench, stands: Standing) -> list[Liftable]:
         return []
     simulator, forms, places = _open(bench, stands)
     judged = places[:FEW_JUDGED]
-    wide = wide_forms(streams, stands.candidate.start.subject.statistics)
+    wide = wide_forms(streams, stands.candidate.start.subject)
     after = bench.judge.score(simulator, {**forms, **wide}, judged)
     return streams if after.gain(_part(bench, stands, judged)) >= _STREAM_DB else []
 
@@ -122,13 +122,15 @@ def _part(bench: Bench, stands: Standing, places: Sequence[int] | None) -> Score
     return bench.judge.pooled([stands.score.examples[place] for place in places])
 
 
-def wide_forms(lifted: Sequence[Liftable], statistics: Mapping[str, TensorStatistics]) -> dict[str, Form]:
+def wide_forms(lifted: Sequence[Liftable], subject: Subject) -> dict[str, Form]:
     """The 16-bit forms of the tensors of ``lifted``, each class with the range of all its tensors and the margin."""
+    makers, statistics = subject.summary.producer_group(), subject.statistics
     forms = {}
     for entry in lifted:
         ends = [statistics[name] for name in entry.tensors]
         span = including_zero(min(end.minimum for end in ends), max(end.maximum for end in ends))
-        form = form_of(tensor_parameters(widened(span, WIDE_MARGIN), "int16", asymmetric=False))
+        wide = wide_range(makers[entry.tensors[0]], span)
+        form = form_of(tensor_parameters(wide, "int16", asymmetric=False))
         forms.update(dict.fromkeys(entry.tensors, form))
     return forms
 
