@@ -1,12 +1,13 @@
 """The whole default quantisation beside ONNX Runtime's, each in a cold process, in turn: seconds, CPU seconds, ratio.
 
-    python benchmarks/cold.py --cache FOLDER [--models NAME ...] [--rounds 3] [--samples 8 32 128]
+    python benchmarks/cold.py --cache FOLDER [--models NAME ...] [--rounds 3] [--samples 8 32 128] [--rung NAME]
 
 From the start of Python to the saved fake-quantised (QDQ) model. npubake: its stages from ``import`` to ``tune``,
 everything at its default, so ranges by the method that wins, biases corrected and activations lifted where judged
 better. ONNX Runtime: ``quantize_static``, MinMax. Both on the same calibration samples; the best of the rounds counts.
 On a machine with other work the CPU seconds say more than the clock, and a ratio of neighbours more than either.
-``--samples``: npubake alone, the peak of memory for so many samples (those of the set, over again).
+``--samples``: npubake alone, the peak of memory for so many samples (those of the set, over again). ``--rung``: another
+way to quantise than the default (``rungs.py``): ``thresholds`` is ``tuning: {level: none}``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from peer_runner import peak_megabytes
 from peers import process
-from rungs import Road, calibrated, rung_named, write_samples
+from rungs import RUNGS, Road, calibrated, rung_named, write_samples
 from variants import variant_named
 
 from models import ENTRIES, Subject, subjects
@@ -42,8 +43,8 @@ class Cost:
     peak_mb: float
 
 
-def measured_npubake(cache: Path, subject: Subject, samples: int | None = None) -> Cost:
-    words = [sys.executable, __file__, "--one", subject.model_path, cache / f"{subject.name}.npz"]
+def measured_npubake(cache: Path, subject: Subject, rung: str, samples: int | None = None) -> Cost:
+    words = [sys.executable, __file__, "--rung", rung, "--one", subject.model_path, cache / f"{subject.name}.npz"]
     if samples is not None:
         words += ["--samples", samples]
     before, start = os.times(), time.perf_counter()
@@ -70,9 +71,9 @@ def cost(before: os.times_result, start: float, peak_mb: float) -> Cost:
     return Cost(seconds=time.perf_counter() - start, cpu=cpu, peak_mb=peak_mb)
 
 
-def compare(cache: Path, subject: Subject, rounds: int) -> None:
+def compare(cache: Path, subject: Subject, rung: str, rounds: int) -> None:
     """Both in turn; the best of each, and their ratio."""
-    pairs = [(measured_npubake(cache, subject), measured_ort(cache, subject)) for _ in range(rounds)]
+    pairs = [(measured_npubake(cache, subject, rung), measured_ort(cache, subject)) for _ in range(rounds)]
     own, peer = (min(column, key=lambda one: one.cpu) for column in zip(*pairs, strict=True))
     quickest = [min(one.seconds for one in column) for column in zip(*pairs, strict=True)]
     print(
@@ -83,7 +84,7 @@ def compare(cache: Path, subject: Subject, rounds: int) -> None:
     )
 
 
-def run_one(model: Path, data_file: Path, samples: int | None) -> None:
+def run_one(model: Path, data_file: Path, rung: str, samples: int | None) -> None:
     """The quantisation itself, in this process; prints the peak."""
     with np.load(data_file) as data:
         arrays, name = data["calibration"], str(data["input"])
@@ -94,7 +95,7 @@ def run_one(model: Path, data_file: Path, samples: int | None) -> None:
         road.files["given", "samples"] = Path(folder) / "samples.npz"
         write_samples(road.files["given", "samples"], name, arrays)
         del arrays
-        calibrated(rung_named("default"), road)
+        calibrated(rung_named(rung), road)
     print(json.dumps({"peak_mb": peak_megabytes()}))
 
 
@@ -104,22 +105,22 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(ENTRIES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", nargs="*", type=int, default=[])
+    parser.add_argument("--rung", default="default", choices=[rung.name for rung in RUNGS])
     parser.add_argument("--one", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         model, data = options.one
-        run_one(model, data, next(iter(options.samples), None))
+        run_one(model, data, options.rung, next(iter(options.samples), None))
         return
     if options.cache is None:
         parser.error("--cache is needed")
     cache = options.cache.resolve()
     for subject in subjects(cache, tuple(options.models)):
         for samples in options.samples:
-            print(
-                f"{subject.name:20s} {samples:4d} samples: {measured_npubake(cache, subject, samples).peak_mb:.0f} MB"
-            )
+            peak_mb = measured_npubake(cache, subject, options.rung, samples).peak_mb
+            print(f"{subject.name:20s} {samples:4d} samples: {peak_mb:.0f} MB")
         if not options.samples:
-            compare(cache, subject, options.rounds)
+            compare(cache, subject, options.rung, options.rounds)
 
 
 if __name__ == "__main__":
