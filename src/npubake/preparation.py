@@ -15,7 +15,7 @@ from npubake.pipeline.graph import needed_for
 from npubake.pipeline.project import Project
 from npubake.pipeline.settled import Seen
 from npubake.pipeline.task import Task
-from npubake.plan.road import plan
+from npubake.plan.road import CHECKED_FIRST, plan
 from npubake.plan.subject import Subject
 from npubake.platforms import platform_folder
 from npubake.recipe import lock
@@ -246,12 +246,16 @@ def _file_faults(recipe: Recipe) -> list[Fault]:
 
 
 def _until(tasks: tuple[Task, ...], stage: str) -> tuple[Task, ...]:
-    """The tasks that ``stage`` needs, itself included; '' for all. Raises UsageError for an unknown stage."""
+    """The tasks that ``stage`` needs, itself included, and the ``check`` of its targets before all that comes after it;
+    '' for all. Raises UsageError for an unknown stage.
+    """
     if not stage:
         return tasks
-    wanted = [task.id for task in tasks if stage in (task.stage.name, task.name)]
+    wanted = [task for task in tasks if stage in (task.stage.name, task.name)]
     if not wanted:
         known = list(dict.fromkeys(task.stage.name for task in tasks))
         hint = did_you_mean(stage, known)
         raise UsageError(Fault(what=f"there is no stage {stage!r}", where="--until", hint=hint))
-    return needed_for(tasks, wanted)
+    late = {target for task in wanted if task.stage.name not in CHECKED_FIRST for target in task.targets}
+    checks = [task for task in tasks if task.stage.name == "check" and late.intersection(task.targets)]
+    return needed_for(tasks, [task.id for task in (*wanted, *checks)])

@@ -212,8 +212,17 @@ def test_check_reads_the_first_example_of_each_data_set(built: Workspace) -> Non
 
 def test_build_until_a_stage_stops_there(fresh: Workspace) -> None:
     result = fresh.build("small", "--until", "observe")
-    assert sorted(result.ran()) == ["import", "observe", "optimize", "samples", "transform"]
+    assert sorted(result.ran()) == ["check", "import", "observe", "optimize", "samples", "transform"]
     assert result.json["targets"]["small"]["manifest"] is None
+
+
+def test_whatever_the_last_stage_the_recipe_is_checked_before_data_are_read(fresh: Workspace) -> None:
+    """All but what the check itself is made of."""
+    fresh.edit("quant_config:", "quant_config:\n  lane: fp16\n  hessian: true")
+    refused = fresh.run("build", "small", "--until", "quantize", "--json")
+    assert (refused.code, sorted(refused.ran())) == (2, ["import", "optimize"])
+    assert [task["stage"] for task in refused.json["tasks"] if task["outcome"] == "failed"] == ["check"]
+    assert fresh.build("small", "--until", "optimize").ran() == []
 
 
 def test_a_fast_trial_stands_apart_and_is_not_releasable(built: Workspace) -> None:

@@ -110,7 +110,8 @@ def _building(commands: Any) -> None:
     _running(build)
     build.add_argument("-v", "--verbose", action="store_true", help="all tables of every target, however many")
     build.add_argument("-k", "--keep-going", action="store_true", help="go on with what a failure does not touch")
-    build.add_argument("--until", type=_word, metavar="STAGE", help="stop after this stage")
+    until = "stop after this stage; check runs before all but import and optimize"
+    build.add_argument("--until", type=_word, metavar="STAGE", help=until)
     check = _command(commands, "check", "report every refusal of the targets in seconds, without inference")
     _targets(check)
     _locking(check, writes=False)
