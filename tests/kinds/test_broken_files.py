@@ -31,6 +31,8 @@ def _zip() -> bytes:
 OTHERS = {
     "a web page": b"\n<!DOCTYPE html>\n<html><head><title>404</title></head></html>",
     "an empty file": b"",
+    "nothing but zero bytes": bytes(5000),
+    "a blank file": b" \r\n" * 4,
     "a pointer of Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
     "a zip archive": _zip(),
     "a TensorFlow Lite model": b"\x1c\0\0\0TFL3" + bytes(64),
@@ -50,6 +52,7 @@ def test_a_file_of_another_kind_is_called_by_its_name(kind: str, tmp_path: Path)
         import_model(OTHERS[kind], {})
     (fault,) = caught.value.faults
     assert kind in fault.what
+    assert fault.what.endswith(", no ONNX model")
     assert fault.path == "$.model.path"
     (tmp_path / "m.onnx").write_bytes(OTHERS[kind])
     with pytest.raises(RecipeError) as caught:

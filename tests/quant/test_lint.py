@@ -29,7 +29,12 @@ def statistics(values: NDArray[np.float32]) -> TensorStatistics:
 
 
 def found(
-    graph: GraphSummary, values: Values, lane: str = "a8w8", overrides: Any = (), method: str = "minmax"
+    graph: GraphSummary,
+    values: Values,
+    lane: str = "a8w8",
+    overrides: Any = (),
+    method: str = "minmax",
+    held: int | None = None,
 ) -> list[Finding]:
     counted = {name: statistics(value) for name, value in values.items()}
     request = parse_request({"lane": lane, "calibration": {"method": method}, "layer_overrides": list(overrides)})
@@ -42,6 +47,7 @@ def found(
                 request=request,
                 matched=[entry.groups for entry in resolve_overrides(graph, request.overrides)],
                 forecasts=forecasts(graph, counted, {}),
+                held=held,
             )
         )
     )
@@ -91,11 +97,26 @@ def test_a_rule_finds_its_case_and_its_lines_mend_it(rule: str) -> None:
     first = found(GRAPH, {**PLAIN, **changed}, lane)
     assert [(entry.rule, entry.tensor) for entry in first] == [(rule, tensor)]
     assert [entry.severity for entry in first] == ["note" if rule in ("dead_channels", "mixed_concat") else "warning"]
+    if rule == "outlier_channels":
+        assert first[0].what.startswith("channel 3 reaches ")
     recipe = yaml.safe_load(first[0].recipe)
     if rule == "dead_channels":
         assert recipe == {"calibration": {"samples": 64}}
         return
     assert found(GRAPH, {**PLAIN, **changed}, lane, recipe["layer_overrides"]) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "advised", "more"), [(None, 64, False), (100, 64, False), (32, 32, False), (16, 64, True)]
+)
+def test_dead_channels_ask_for_examples_that_there_are_or_for_more_data(
+    held: int | None, advised: int, more: bool
+) -> None:
+    tensor, changed, lane = CASES["dead_channels"]
+    (one,) = found(GRAPH, {**PLAIN, **changed}, lane, held=held)
+    assert one.tensor == tensor
+    assert yaml.safe_load(one.recipe) == {"calibration": {"samples": advised}}
+    assert ("must be added" in one.what, "#" in one.recipe) == (more, more)
 
 
 @pytest.mark.parametrize(("tail", "advised"), [("conv", "int16"), (None, "float32")])

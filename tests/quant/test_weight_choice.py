@@ -53,6 +53,17 @@ def test_lanes_give_their_type_and_4_bits_spare_depthwise_and_transposed() -> No
     assert types(formats({"lane": "w4a16", "weights": {"bits": 16}})) == dict.fromkeys("aduy", "int16")
 
 
+def test_only_what_is_depthwise_is_called_so() -> None:
+    """The first Conv of a grey picture sums over one channel, too, and has one group."""
+    text = """t (float[1,1,6,6] x) => (float[1,8,4,4] y) {
+      a = Conv(x, w) y = Conv<group = 8>(a, v)
+    }"""
+    values = {name: np.ones(shape, np.float32) for name, shape in {"w": (8, 1, 1, 1), "v": (8, 1, 3, 3)}.items()}
+    _, summary = parsed(text, values)
+    kept = weight_formats(summary, parse_request({"lane": "w4a16"}), []).kept
+    assert [("depthwise" in entry.why, entry.held) for entry in kept] == [(False, "int8"), (True, "int8")]
+
+
 def test_groups_of_weights_divide_the_channels_that_are_summed_over() -> None:
     weighted = [group for group in SUMMARY.groups if group.kind in ("conv", "conv_transpose", "linear")]
     assert [input_channels(SUMMARY, group) for group in weighted] == [8, 1, 8, 64]

@@ -80,6 +80,7 @@ def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> di
         request=request,
         matched=[entry.groups for entry in resolve_overrides(summary, request.overrides)],
         forecasts=made,
+        held=_held(subject, statistics.samples),
     )
     return {
         "method": request.threshold.method,
@@ -87,6 +88,23 @@ def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> di
         "tensors": [_row(forecast) for forecast in made],
         "findings": [asdict(finding) for finding in lint.findings(looked_at)],
     }
+
+
+def _held(subject: Subject, observed: int) -> int | None:
+    """Examples that the calibration data hold; None where they are random, saved ones, or cannot be counted."""
+    from npubake.graph.array_files import UnreadableArrayError, read_npz
+
+    listing = subject.calibration
+    if listing.kind == "random" or subject.loaded_samples is not None:
+        return None
+    if listing.kind != "npz":
+        return len(listing.examples) if "npz" not in listing.kind else None
+    if observed <= len(listing.examples):
+        return None  # a stack of examples, or one with an axis of that length
+    try:
+        return sum(max(len(array) for array in read_npz(path.read_bytes()).values()) for path in listing.paths)
+    except (UnreadableArrayError, OSError, TypeError, ValueError):
+        return None
 
 
 def _blob(prepared: Prepared, probes: Sequence[Probe], task: Task, port: str, target: str) -> Path:

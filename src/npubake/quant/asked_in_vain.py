@@ -76,7 +76,7 @@ def format_faults(
     weights are held as integers.
     """
     if "weights.bits" in places and formats and all(held.dtype == "int8" for held in formats.values()):
-        what = "every layer with weights keeps 8 bits: they are depthwise or transposed, or an override says so"
+        what = "every layer with weights keeps 8 bits: depthwise, transposed, of one input channel, or by an override"
         yield Fault(what=what, path="$.quant_config.weights.bits", hint="Remove it, or name layers: weights: int4.")
     groups = {group.name: group for group in summary.groups}
     grouped = {name: held.group_size for name, held in formats.items() if held.granularity == "per_group"}

@@ -64,7 +64,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What the rules look at. samples: examples observed; matched: group names of each override of ``request``."""
+    """What the rules look at. samples: examples observed; matched: group names of each override of ``request``; held:
+    examples that the calibration data hold, None where that is not known.
+    """
 
     summary: GraphSummary
     statistics: Mapping[str, TensorStatistics]
@@ -72,6 +74,7 @@ class Examined:
     request: Request
     matched: Sequence[tuple[str, ...]]
     forecasts: Sequence[Forecast]
+    held: int | None = None
     precisions: Precisions = field(init=False)
     makers: Mapping[str, FusionGroup] = field(init=False)
 
@@ -86,6 +89,11 @@ class Examined:
         """Groups whose precision an override decides: who wrote it knows."""
         entries = asked(self.request, self.matched)
         return frozenset(name for entry in entries if entry.precision for name in entry.groups)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all examples that there are have been observed."""
+        return self.held is not None and self.held <= self.samples
 
     def in_eight_bits(self, tensor: str) -> bool:
         return self.precisions.dtypes.get(tensor) == "uint8"
@@ -134,8 +142,17 @@ def _dead_channels(examined: Examined) -> Iterator[Finding]:
                 f"{len(dead)} of {len(channels.sums)} channels hold nothing but zero in {examined.samples} examples "
                 f"({_numbers(dead.tolist())}): more and other examples show whether they ever do"
             )
-            lines = f"calibration:\n  samples: {4 * examined.samples}"
+            lines = f"calibration:\n  samples: {_more_samples(examined)}"
+            if examined.exhausted:
+                what += f"; the calibration data hold no more than {examined.held}, so others must be added"
+                lines += "  # once the data hold so many"
             yield _finding(examined, "dead_channels", name, what, lines)
+
+
+def _more_samples(examined: Examined) -> int:
+    """Four times as many, or all that there are."""
+    wish, held = 4 * examined.samples, examined.held
+    return wish if held is None or examined.exhausted else min(wish, held)
 
 
 def _mixed_concats(examined: Examined) -> Iterator[Finding]:
@@ -169,9 +186,10 @@ def _outlier_channels(examined: Examined) -> Iterator[Finding]:
         middle = float(np.median(live)) if live.size > 2 else 0.0
         wide = np.flatnonzero(widths > OUTLIER_CHANNEL * middle).tolist() if middle else list[int]()
         if wide:
+            which = f"channels {_numbers(wide)} reach" if len(wide) > 1 else f"channel {wide[0]} reaches"
             what = (
-                f"channels {_numbers(wide)} reach {widths.max():.4g} where the median channel reaches "
-                f"{middle:.4g}, {widths.max() / middle:.0f} times less"
+                f"{which} {widths.max():.4g} where the median channel reaches {middle:.4g}, "
+                f"{widths.max() / middle:.0f} times less"
             )
             yield _finding(examined, "outlier_channels", name, what, override_lines([maker.name], activation="int16"))
 

@@ -12,6 +12,7 @@ from npubake.quant.weight_formats import WeightFormat
 if TYPE_CHECKING:
     from npubake.quant.request import Request
 
+_DEPTHWISE = "one input channel for each of its groups (depthwise)"
 _OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
@@ -36,8 +37,9 @@ class WeightFormats:
 def weight_formats(summary: GraphSummary, request: Request, matched: Sequence[tuple[str, ...]]) -> WeightFormats:
     """The later choice wins. matched: names of the groups that each layer override matches.
 
-    Where the lane or ``weights`` asks int4, a ConvTranspose and a Conv with one input channel a group (depthwise) keep
-    int8: they hold few weights and lose most; an override that names them is obeyed. 16 bits have no groups.
+    Where the lane or ``weights`` asks int4, a ConvTranspose and a Conv with one input channel a group (depthwise, or of
+    a grey picture) keep int8: they hold few weights and lose most; an override that names them is obeyed. 16 bits have
+    no groups.
     """
     asked = request.weight_format
     formats = {group.name: asked for group in summary.groups if group.kind in WEIGHTED_KINDS}
@@ -88,10 +90,11 @@ def _few_weights(summary: GraphSummary) -> dict[str, str]:
         for node in (nodes[name] for name in group.nodes if nodes[name].op_type in _OPERATORS):
             if node.op_type == "ConvTranspose":
                 found[group.name] = "a transposed convolution"
-            elif _is_depthwise(summary, node):
-                found[group.name] = "one input channel for each of its groups (depthwise)"
+            elif _sums_one_channel(summary, node):
+                depthwise = _size(summary, node.inputs[0], 1) > 1
+                found[group.name] = _DEPTHWISE if depthwise else "a single input channel"
     return found
 
 
-def _is_depthwise(summary: GraphSummary, node: NodeFact) -> bool:
+def _sums_one_channel(summary: GraphSummary, node: NodeFact) -> bool:
     return node.op_type == "Conv" and _size(summary, node.inputs[1], 1) == 1
