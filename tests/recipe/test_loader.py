@@ -85,6 +85,23 @@ def test_all_faults_of_a_bad_recipe_come_at_once_in_reading_order(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ("quant_config: {max_int16: 4}", "'max_int16' is a key of quant_config.tuning."),
+        ("max_int16: 4", "'max_int16' is a key of quant_config.tuning."),
+        ("quant_config: {tuning: {hessian: {}}}", "'hessian' is a key of quant_config."),
+        ("quant_config: {metric: {name: top1}}", "'metric' stands at the top level."),
+        ("quant_config: {calibration: {symmetric: true}}", "'symmetric' is a key of quant_config.weights."),
+        ("layer_overrides: [{match: {names: [a]}, set: {}, activation: int16}]", "of layer_overrides[].set."),
+    ],
+)
+def test_a_key_in_the_wrong_block_is_told_where_it_belongs(tmp_path: Path, more: str, word: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(tmp_path, "r.yaml", f"{SMALL}{more}\n"))
+    assert any(word in fault.hint for fault in caught.value.faults if fault.what.startswith("unknown key"))
+
+
+@pytest.mark.parametrize(
     ("more", "path", "words"),
     [
         ("platform: j6p", "$.platform", "both 'platform' and 'platforms'"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from npubake.document.tree import Path as Place
 from npubake.errors import Fault
 from npubake.nearest import did_you_mean
 
+_PLACES = 3  # blocks that have a key; of more, none is named
 _WORDS = {
     "object": "a mapping",
     "array": "a list",
@@ -63,19 +65,21 @@ def validate(document: Document, root: Node, schema: str) -> None:
         place = tuple(error.absolute_path)
         said = error.validator == "enum" and place in mistyped
         if place not in document.faulty and not said:
-            document.faults.extend(fault for fault in _translate(error, place, root) if fault.where not in taken)
+            found = _translate(error, place, root, schema)
+            document.faults.extend(fault for fault in found if fault.where not in taken)
 
 
 def _order(error: Any) -> tuple[list[str], str]:
     return [str(step) for step in error.absolute_path], str(error.validator)
 
 
-def _translate(error: Any, place: Place, root: Node) -> Iterator[Fault]:
+def _translate(error: Any, place: Place, root: Node, schema: str) -> Iterator[Fault]:
     node = root.find(place)
     where = str(node.mark)
     path = json_path(place)
     if error.validator == "additionalProperties":
-        yield from _unknown_keys(place, node, list(error.schema.get("properties", {})))
+        for name, fault in _unknown_keys(place, node, list(error.schema.get("properties", {}))):
+            yield replace(fault, hint=f"{_elsewhere(schema, place, name)} {fault.hint}".strip())
         return
     if "propertyNames" in error.absolute_schema_path:
         yield from _wrong_key(error, place, node)
@@ -94,22 +98,60 @@ def _properties(schema: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def _unknown_keys(place: Place, node: Node, known: list[str]) -> Iterator[Fault]:
+def _unknown_keys(place: Place, node: Node, known: list[str]) -> Iterator[tuple[str, Fault]]:
     children = node.value if isinstance(node.value, dict) else {}
     for name, child in children.items():
         if name not in known:
-            yield Fault(
-                what=f"unknown key {name!r}",
-                where=str(child.key or child.mark),
-                path=json_path((*place, name)),
-                hint=did_you_mean(name, known),
+            yield (
+                name,
+                Fault(
+                    what=f"unknown key {name!r}",
+                    where=str(child.key or child.mark),
+                    path=json_path((*place, name)),
+                    hint=did_you_mean(name, known),
+                ),
             )
+
+
+def _elsewhere(schema: str, place: Place, name: str) -> str:
+    """Which blocks have a key of that very name, those nearest to ``place``; '' where none has, or too many."""
+    blocks = {block: _steps_apart(place, block) for block in _blocks(schema).get(name, ())}
+    least = min(blocks.values(), default=0)
+    near = [".".join(block) for block, steps in sorted(blocks.items(), key=lambda item: item[1]) if steps <= least + 1]
+    if not 0 < len(near) <= _PLACES:
+        return ""
+    return f"{name!r} is a key of {' or of '.join(near)}." if "" not in near else f"{name!r} stands at the top level."
+
+
+def _steps_apart(place: Place, block: tuple[str, ...]) -> int:
+    words = [step for step in place if isinstance(step, str)]
+    shared = 0
+    while shared < min(len(words), len(block)) and words[shared] == block[shared].removesuffix("[]"):
+        shared += 1
+    return len(words) + len(block) - 2 * shared
+
+
+@cache
+def _blocks(schema: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Key -> the blocks that have it, each the way to it; ``[]`` behind lists."""
+    found: dict[str, dict[tuple[str, ...], None]] = {}
+    for block, name in _keys(_validator(schema).schema, ()):
+        found.setdefault(name, {})[block] = None
+    return {name: tuple(blocks) for name, blocks in found.items()}
+
+
+def _keys(schema: Any, block: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    for name, inner in schema.get("properties", {}).items():
+        yield block, name
+        yield from _keys(inner, (*block, name))
+    if block and isinstance(schema.get("items"), dict):
+        yield from _keys(schema["items"], (*block[:-1], f"{block[-1]}[]"))
 
 
 def _wrong_key(error: Any, place: Place, node: Node) -> Iterator[Fault]:
     """A key of a mapping by name: not one of those there are, or not of the form that they have."""
     if error.validator == "enum":
-        yield from _unknown_keys(place, node, list(error.validator_value))
+        yield from (fault for _, fault in _unknown_keys(place, node, list(error.validator_value)))
         return
     child = node.find((error.instance,))
     hint = str(error.schema.get("description", error.message))
