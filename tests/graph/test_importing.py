@@ -305,3 +305,28 @@ def test_functions_of_the_model_are_inlined() -> None:
     <domain: "own", opset_import: ["": 21]> twice (a) => (b) { b = Add(a, a) }"""
     model = _import(onnx.parser.parse_model(text))
     assert operators(model) == ["Add"]
+
+
+def test_a_function_for_another_opset_is_refused_by_both_versions() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
+    case (float[2,3] x) => (float[2,3] y) { y = own.twice(x) }
+    <domain: "own", opset_import: ["": 17]> twice (a) => (b) { b = Add(a, a) }"""
+    (fault,) = _faults(onnx.parser.parse_model(text))
+    assert "imports operators of ONNX 17, the model 21" in fault.what
+    assert "as a function" not in fault.hint  # which it is
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+def test_a_newer_form_of_the_file_is_named(opset: int) -> None:
+    source = parse("float[2,3] x => float[2,3] y", "y = Relu(x)", {})
+    source.opset_import[0].version = opset
+    source.ir_version = 99
+    (fault,) = _faults(source)
+    assert "IR version 99" in fault.what
+
+
+def test_an_operator_without_a_name_is_said_to_have_none() -> None:
+    source = parse("float[2,3] x => float[2,3] y", "y = Relu(x)", {})
+    source.graph.node[0].op_type = ""
+    (fault,) = _faults(source)
+    assert fault.what.startswith("an empty name is no operator")

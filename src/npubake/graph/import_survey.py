@@ -50,7 +50,15 @@ _INFINITE_IS_FINE = (
 def survey(model: onnx.ModelProto) -> list[Fault]:
     """Everything in ``model`` that npubake does not serve, in the model's order; graphs inside nodes too."""
     constants = [fault for graph in every_graph(model.graph) for fault in _constants(graph)]
-    return [*_values(model.graph), *constants, *_names(model.graph, frozenset()), *_nodes(model)]
+    return [*_version(model), *_values(model.graph), *constants, *_names(model.graph, frozenset()), *_nodes(model)]
+
+
+def _version(model: onnx.ModelProto) -> Iterator[Fault]:
+    """A form of the file that is newer than what reads it: what it has besides would be lost without a word."""
+    if model.ir_version > onnx.IR_VERSION:
+        what = f"the model is of IR version {model.ir_version}, onnx {onnx.__version__} knows up to {onnx.IR_VERSION}"
+        hint = "export it with an older version of onnx, or install a newer one here"
+        yield Fault(what=what, where=model.graph.name, hint=hint)
 
 
 def _values(graph: onnx.GraphProto) -> Iterator[Fault]:
@@ -158,12 +166,15 @@ def _nodes(model: onnx.ModelProto) -> Iterator[Fault]:
         )
     constants = {tensor.name for tensor in model.graph.initializer}
     constants.update(name for node in model.graph.node if node.op_type == "Constant" for name in node.output)
+    functions = {(function.domain, function.name): function for function in model.functions}
     for node in model.graph.node:
         found = [(node, _against_placed(node, constants) or _against(node, opset or OPSET))]
         found += [(inner, _against(inner, opset or OPSET)) for inner in inner_nodes(node)]
         for where, fault in found:
             if fault is not None:
-                yield Fault(what=fault[0], where=where.name, hint=fault[1])
+                function = functions.get((where.domain, where.op_type))
+                what, hint = fault if function is None else _left_as_call(model, function)
+                yield Fault(what=what, where=where.name, hint=hint)
 
 
 def _against_placed(node: onnx.NodeProto, constants: set[str]) -> tuple[str, str] | None:
@@ -200,11 +211,27 @@ def _against(node: onnx.NodeProto, opset: int) -> tuple[str, str] | None:
     return _unknown_operator(kind, opset)
 
 
+def _left_as_call(model: onnx.ModelProto, function: onnx.FunctionProto) -> tuple[str, str]:
+    """Against a function of the model whose calls could not be written out: one for other versions of operators."""
+    stated = {entry.domain: entry.version for entry in model.opset_import}
+    other = [
+        f"operators of {entry.domain or 'ONNX'} {entry.version}, the model {stated[entry.domain]}"
+        for entry in function.opset_import
+        if stated.get(entry.domain, entry.version) != entry.version
+    ]
+    why = f"imports {' and '.join(other)}" if other else "cannot be written out"
+    what = f"{function.name}, a function of the model in the domain {function.domain!r}, {why}"
+    return what, "export model and functions for the same opset, or with the operators of the function written out"
+
+
 def _unknown_operator(kind: str, opset: int) -> tuple[str, str] | None:
     try:
         schema = onnx.defs.get_schema(kind, opset, "")
     except onnx.defs.SchemaError:
-        return f"{kind} is no operator of ONNX {opset}", "correct the opset import, or export with known operators"
+        return (
+            f"{kind or 'an empty name'} is no operator of ONNX {opset}",
+            "correct the opset import, or export with known operators",
+        )
     if schema.deprecated:
         return f"{kind} is deprecated in ONNX {opset}", "export with a current exporter"
     return None
