@@ -10,7 +10,9 @@ import pytest
 from npubake.errors import RecipeError
 from npubake.graph.resolve import resolve_overrides
 from npubake.quant.assign import Subject, assign
+from npubake.quant.loading import LoadedScales
 from npubake.quant.operands import ModelFacts
+from npubake.quant.parameters import TensorParameters
 from npubake.quant.request import parse_request
 from npubake.quant.resolved import Setting, resolved_layers
 from tests.graph.summaries import summary
@@ -65,6 +67,23 @@ def test_the_later_of_policy_and_overrides_decides_and_is_named() -> None:
 
 def test_ranges_that_mathematics_knows_are_said_to_be_so() -> None:
     assert settings({})["/head/Softmax"]["method"].value == "fixed range"
+
+
+def test_bits_and_scales_that_are_loaded_are_shown_as_such() -> None:
+    """16 bits of an earlier build, where the lane is the same and the recipe says nothing of them."""
+    wide = TensorParameters(dtype="int16", scale=0.5, zero_point=0, low=-16383.5, high=16383.5)
+    loaded = LoadedScales(tensors={"stem_relu": wide}, weights={}, lane="a8w8")
+    place = "quant_config.load.scales"
+
+    def stem(lane: str = "a8w8", **change: Any) -> tuple[Setting, Setting]:
+        params = {"lane": lane, "layer_overrides": [override("/stem/Conv", **change)] if change else []}
+        shown = resolved_layers(summary(), params, loaded)[0].settings
+        return shown["output"], shown["method"]
+
+    scale = Setting(value="loaded scale", why=place)
+    assert stem() == (Setting(value="int16", why=place), scale)
+    assert stem(output="int8") == (Setting(value="uint8", why="layer_overrides[0]"), scale)
+    assert stem("w4a16") == (Setting(value="int16", why="lane w4a16"), scale)
 
 
 def test_the_whole_configuration_of_weights_is_named() -> None:

@@ -60,14 +60,17 @@ def _graph(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> byt
 def _rows(subject: Subject, graph: bytes) -> list[dict[str, Any]]:
     from npubake.graph.summary import GraphSummary
     from npubake.plan import parameters
+    from npubake.quant.loading import read_scales
     from npubake.quant.resolved import resolved_layers
 
     transform = subject.target.recipe.quant_config.equivalent_transformation
     params = parameters.of_tune(subject)
     if transform is not None:
         params["equivalent_transformation"] = False if transform is False else {}
+    scales = subject.loaded_scales
     try:
-        layers = resolved_layers(GraphSummary.from_json(json.loads(graph)), params)
+        loaded = read_scales(scales, "calibrate") if scales is not None else None
+        layers = resolved_layers(GraphSummary.from_json(json.loads(graph)), params, loaded)
     except RecipeError as error:
         raise RecipeError(*(_placed(fault, subject) for fault in error.faults)) from error
     return [_row(layer, subject) for layer in layers]

@@ -14,6 +14,7 @@ from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.fusing import inner_tensors
 from npubake.quant.lanes import Decision
+from npubake.quant.parameters import OUTPUT_TYPES
 from npubake.quant.precisions import Precisions
 from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.weight_choice import input_channels
@@ -24,7 +25,6 @@ OF_RANGES = ("method", "percentile", "asymmetric")
 _NO_WEIGHTS = "none of the layers that it matches has weights that are held as integers"
 _MATCH_WEIGHTS = "Match a Conv, ConvTranspose, Gemm or MatMul with constant weights that computes in integers."
 KNOWN_RANGES = ("sigmoid", "hard_sigmoid", "tanh")  # functions; quant/tensor_ranges.py has the ranges, and numpy
-_HELD_AS = {"int8": "uint8", "int16": "int16"}  # output -> dtype of the tensor
 _REFUSALS = (False, "none")  # a step that is kept out is kept out, whatever stands there
 
 
@@ -164,7 +164,7 @@ def _undecided(
                 what += f"move values, and take the type of what is joined to them ({mine[0].name})"
                 yield Fault(what=what, path=f"$.{place}", hint=f"Ask {asked} of the layers around them, or remove it.")
             held = {precisions.dtypes.get(name) for group in mine for name in group.outputs}
-            if key == "output" and (_HELD_AS[asked] not in held):
+            if key == "output" and (OUTPUT_TYPES[asked] not in held):
                 others = " and ".join(sorted(filter(None, held))) or "sums of 32 bits or floats"
                 what = f"what these layers make is held as {others} all the same ({mine[0].name})"
                 hint = f"Ask 'activation: {asked}' of them and of the layers that read them, or remove it."

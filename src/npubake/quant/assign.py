@@ -11,11 +11,11 @@ from npubake.graph.bit_policy import override_paths
 from npubake.graph.summary import WEIGHTED_KINDS, GraphSummary
 from npubake.quant.half_precision import beyond_float16
 from npubake.quant.lanes import is_integer
-from npubake.quant.loading import loaded_bits, overlaid, require_all
+from npubake.quant.loading import overlaid, require_all, with_loaded_bits
 from npubake.quant.mixed_concats import KEPT_APART, MixedConcat, mixed_concats
 from npubake.quant.operands import ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, TensorParameters, WeightParameters
-from npubake.quant.precisions import Asked, Precisions, decide_precisions
+from npubake.quant.precisions import Precisions, decide_precisions
 from npubake.quant.ranges import Range
 from npubake.quant.record import CalibrationRecord, Override
 from npubake.quant.request import Request, asked
@@ -77,7 +77,7 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
     precisions = decide_precisions(
         summary,
         request.lane,
-        _asked(summary, request, matched),
+        with_loaded_bits(summary, request.lane.name, asked(request, matched), request.loaded),
         beyond_float16(summary, subject.statistics, ranges),
         [entry.group for entry in mixed],
         formats.by_group,
@@ -110,14 +110,6 @@ def assign(subject: Subject, request: Request, matched: Sequence[tuple[str, ...]
         weighted=facts,
     )
     return Assignment(parameters=parameters, record=record)
-
-
-def _asked(summary: GraphSummary, request: Request, matched: Sequence[tuple[str, ...]]) -> list[Asked]:
-    """What is asked of groups: first the bits of loaded scales, then the overrides."""
-    overrides = asked(request, matched)
-    said = {name for entry in overrides if entry.precision is not None or entry.output for name in entry.groups}
-    bits = loaded_bits(summary, request.loaded, request.lane.name, said) if request.loaded else None
-    return overrides if bits is None else [bits, *overrides]
 
 
 def _classes(

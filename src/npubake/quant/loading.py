@@ -8,7 +8,7 @@ is told.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,8 @@ from npubake.quant.precisions import Asked
 from npubake.quant.ranges import Range, snapped
 from npubake.quant.thresholds import Threshold
 
-PLACE = "$.quant_config.load.scales"
+DECIDED = "quant_config.load.scales"
+PLACE = f"$.{DECIDED}"
 _SHOWN = 10
 
 
@@ -62,17 +63,21 @@ def read_scales(path: Path, missing: Literal["refuse", "calibrate"]) -> LoadedSc
     return LoadedScales(tensors=read.tensors, weights=read.weights, lane=read.lane, missing=missing)
 
 
-def loaded_bits(summary: GraphSummary, loaded: LoadedScales, lane: str, said: Collection[str]) -> Asked | None:
-    """The 16 bits that the earlier build gave what groups make, where it was of the same ``lane``: ``tune`` may have
-    lifted them. said: groups whose precision the recipe states; that goes before.
+def with_loaded_bits(
+    summary: GraphSummary, lane: str, overrides: Sequence[Asked], loaded: LoadedScales | None
+) -> list[Asked]:
+    """What is asked of groups: first the 16 bits that the earlier build gave what they make, where it was of the same
+    ``lane`` (``tune`` may have lifted them), then the overrides. A group whose precision one of these states has no
+    bits of the earlier build.
     """
-    if loaded.lane != lane:
-        return None
+    if loaded is None or loaded.lane != lane:
+        return list(overrides)
+    said = {name for entry in overrides if entry.precision is not None or entry.output for name in entry.groups}
     wide = {name for name, entry in loaded.tensors.items() if entry.dtype == "int16"}
     groups = tuple(
         group.name for group in summary.groups if group.name not in said and wide.intersection(group.outputs)
     )
-    return Asked(path=PLACE.removeprefix("$."), groups=groups, output="int16")
+    return [Asked(path=DECIDED, groups=groups, output="int16"), *overrides]
 
 
 def loaded_range(entry: TensorParameters) -> tuple[Range, bool]:

@@ -20,6 +20,7 @@ OutputPrecision = Literal["int8", "int16"]
 IntegerType = Literal["uint8", "int8", "uint16", "int16"]
 WeightType = Literal["int4", "int8", "int16"]
 
+OUTPUT_TYPES: Mapping[OutputPrecision, IntegerType] = {"int8": "uint8", "int16": "int16"}  # what a tensor is held as
 LIMITS: Mapping[str, tuple[int, int]] = {
     "uint8": (0, 255),
     "int8": (-128, 127),

@@ -14,7 +14,9 @@ from npubake.graph.bit_policy import override_paths
 from npubake.graph.resolve import resolve_overrides
 from npubake.graph.roles import roles_of
 from npubake.graph.summary import FusionGroup, GraphSummary
-from npubake.quant.precisions import Precisions, decide_precisions
+from npubake.quant.loading import DECIDED, LoadedScales, with_loaded_bits
+from npubake.quant.parameters import OUTPUT_TYPES
+from npubake.quant.precisions import Asked, Precisions, decide_precisions
 from npubake.quant.request import STEPS, Request, Settings, asked, parse_request
 from npubake.quant.tensor_ranges import fixed_range, tensor_thresholds
 from npubake.quant.weight_choice import WeightFormats, input_channels, weight_formats
@@ -42,17 +44,19 @@ class ResolvedLayer:
     settings: Mapping[str, Setting]
 
 
-def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[ResolvedLayer, ...]:
-    """Every fusion group in order. params: those of ``tune``, and ``equivalent_transformation`` where it is stated.
+def resolved_layers(
+    summary: GraphSummary, params: Mapping[str, Any], loaded: LoadedScales | None = None
+) -> tuple[ResolvedLayer, ...]:
+    """Every fusion group in order. params: those of ``tune``, and ``equivalent_transformation`` where it is stated;
+    loaded: the scales that are taken over.
 
     Raises RecipeError: a value that is not accepted, or a selector that selects nothing.
     """
     request = parse_request(params)
     matched = tuple(entry.groups for entry in resolve_overrides(summary, request.overrides))
     formats = weight_formats(summary, request, matched)
-    precisions = decide_precisions(
-        summary, request.lane, asked(request, matched), frozenset(), formats=formats.by_group
-    )
+    wanted = with_loaded_bits(summary, request.lane.name, asked(request, matched), loaded)
+    precisions = decide_precisions(summary, request.lane, wanted, frozenset(), formats=formats.by_group)
     thresholds = tensor_thresholds(summary, request, matched)
     types = {node.name: node.op_type for node in summary.nodes}
     roles = roles_of(summary)
@@ -62,7 +66,7 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
     made = []
     for group in summary.groups:
         mine = _Mine.of(group.name, request, matched)
-        settings = _numbers(group, precisions)
+        settings = _numbers(group, precisions, wanted)
         if precisions.holds_weights(group):
             settings |= {
                 **_weights(weighted[group.name], request, mine),
@@ -72,9 +76,8 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
         if tensor in precisions.dtypes and tensor in thresholds:
             threshold = thresholds[tensor]
             chosen = {"method": threshold.method, "percentile": threshold.percentile}
-            known = fixed_range(makers.get(tensor)) is not None
-            known_by = _BY_MATHEMATICS if known else _BY_BITS if precisions.dtypes[tensor] == "int16" else None
-            settings.update(known_by or _ranges(chosen, threshold.asymmetric, params, mine))
+            known = _known_range(tensor, makers.get(tensor), precisions, loaded)
+            settings.update(known or _ranges(chosen, threshold.asymmetric, params, mine))
         made.append(
             ResolvedLayer(
                 group=group.name,
@@ -90,6 +93,18 @@ def resolved_layers(summary: GraphSummary, params: Mapping[str, Any]) -> tuple[R
 # Ranges that no method chooses.
 _BY_MATHEMATICS = {"method": Setting(value="fixed range", why="known by mathematics")}
 _BY_BITS = {"method": Setting(value="all that was seen", why="16 bits keep it, and a margin, whatever the method")}
+_BY_LOADING = {"method": Setting(value="loaded scale", why=DECIDED)}
+
+
+def _known_range(
+    tensor: str, maker: FusionGroup | None, precisions: Precisions, loaded: LoadedScales | None
+) -> dict[str, Setting] | None:
+    """Who decides the range of what a group makes, where no method does: loaded scales go before all else."""
+    if loaded is not None and tensor in loaded.tensors:
+        return _BY_LOADING
+    if fixed_range(maker) is not None:
+        return _BY_MATHEMATICS
+    return _BY_BITS if precisions.dtypes[tensor] == "int16" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +154,8 @@ class _Mine:
         return None
 
 
-def _numbers(group: FusionGroup, precisions: Precisions) -> dict[str, Setting]:
-    """Precision of the arithmetic, and the integer type of what is made."""
+def _numbers(group: FusionGroup, precisions: Precisions, wanted: Sequence[Asked]) -> dict[str, Setting]:
+    """Precision of the arithmetic, and the integer type of what is made. wanted: overrides and loaded bits."""
     entry = precisions.groups[group.name]
     settings = {"activation": Setting(value=entry.precision, why=entry.why)}
     held = [precisions.dtypes[name] for name in group.outputs if name in precisions.dtypes]
@@ -149,7 +164,9 @@ def _numbers(group: FusionGroup, precisions: Precisions) -> dict[str, Setting]:
     elif held and precisions.inner.issuperset(group.outputs):
         settings["output"] = Setting(value="inner int16", why="fused with the function that reads it")
     elif held:
-        settings["output"] = Setting(value=held[0], why=entry.why)
+        asking = [(one.path, OUTPUT_TYPES[one.output]) for one in wanted if one.output and group.name in one.groups]
+        path, dtype = asking[-1] if asking else ("", held[0])
+        settings["output"] = Setting(value=held[0], why=path if path and dtype == held[0] else entry.why)
     return settings
 
 
