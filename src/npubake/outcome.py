@@ -24,12 +24,12 @@ def outcome(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> 
 
     moved: published files that were set aside, old path -> new path.
     """
-    failures = [_placed(prepared, result) for result in record.failures]
+    refused = [entry.error for entry in prepared.refused]
+    failures = [*refused, *(_placed(prepared, result) for result in record.failures)]
+    every = (*prepared.subjects, *(entry.subject for entry in prepared.refused))
     return Outcome(
         summary={
-            "targets": {
-                subject.name: target_summary(prepared, subject, record, moved) for subject in prepared.subjects
-            },
+            "targets": {subject.name: target_summary(prepared, subject, record, moved) for subject in every},
             "tasks": record.to_json(),
             "seconds": round(record.seconds, 3),
         },
@@ -167,8 +167,9 @@ def _gate_warnings(prepared: Prepared, record: RunRecord) -> Iterable[str]:
 def _still_standing(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> Iterable[str]:
     """Which released artifact stays in place for a target that failed, and which files beside it are not its own."""
     failed = {target for result in record.failures for target in result.task.targets}
-    for subject in prepared.subjects:
-        if subject.name not in failed:
+    refused = [entry.subject for entry in prepared.refused]
+    for subject in (*prepared.subjects, *refused):
+        if subject.name not in failed and subject not in refused:
             continue
         folder = prepared.project.root / "build" / subject.name
         bundle, last = f"build/{subject.name}/{subject.name}.bundle", released.find(folder)

@@ -33,9 +33,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A target that others are built without. subject: without its data."""
+
+    subject: Subject
+    error: BuildError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A request made ready. seen: what was read to plan it; locks: by recipe name; notes: what was written besides
-    the build's own files; warnings: for people.
+    the build's own files; warnings: for people; refused: targets left out since the request goes on without them.
     """
 
     project: Project
@@ -45,12 +53,14 @@ class Prepared:
     locks: dict[str, lock.Applied]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    refused: tuple[Refused, ...] = ()
 
 
 def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepared:
     """Plan the request; its locks are written last, once nothing is refused, or with ``write_lock`` False not at all.
 
-    Raises BuildError with the faults of all its recipes, locks and data at once.
+    Raises BuildError with the faults of all its recipes, locks and data at once; with ``keep_going`` only where no
+    target is without.
     """
     seen = Seen()
     _see_documents(root, seen)
@@ -59,19 +69,29 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
     found = _targets(catalogue, request)
     for name in dict.fromkeys(target.toolchain for target in found):
         toolchains.require(name)
-    faults: list[Fault] = []
-    locks = _locks(found, project, request, seen, faults)
+    bad_locks: dict[str, BuildError] = {}
+    locks = _locks(found, project, request, seen, bad_locks)
     data = _DataSets(project, seen)
-    subjects = []
+    subjects, refused = [], []
     for target in found:
+        applied = locks[target.recipe.name]
+        errors = [bad_locks[target.recipe.name]] if target.recipe.name in bad_locks else []
         try:
-            subjects.append(_subject(target, locks[target.recipe.name], data, fast=request.fast))
+            subject = _subject(target, applied, data, fast=request.fast)
         except BuildError as error:
-            faults += [fault for fault in error.faults if fault not in faults]
-    if faults:
-        raise RecipeError(*faults)
+            subject = Subject(target=target, preprocessing=applied.preprocessing, calibration=RANDOM, fast=request.fast)
+            errors.append(error)
+        if errors:
+            faults = dict.fromkeys(fault for error in errors for fault in error.faults)
+            refused.append(Refused(subject=subject, error=RecipeError(*faults)))
+        else:
+            subjects.append(subject)
+    if refused and not (subjects and request.keep_going):
+        locked = [fault for error in bad_locks.values() for fault in error.faults]
+        others = [fault for entry in refused for fault in entry.error.faults]
+        raise RecipeError(*dict.fromkeys([*locked, *others]))
     tasks = _until(plan(subjects, project.root), request.until)
-    notes = tuple(_written(found, locks, seen)) if write_lock else ()
+    notes = tuple(_written([subject.target for subject in subjects], locks, seen)) if write_lock else ()
     return Prepared(
         project=project,
         subjects=tuple(subjects),
@@ -80,6 +100,7 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
         locks=locks,
         notes=notes,
         warnings=tuple(_lock_warnings(locks, written=write_lock)),
+        refused=tuple(refused),
     )
 
 
@@ -104,9 +125,9 @@ def _targets(catalogue: Catalogue, request: Request) -> tuple[Target, ...]:
 
 
 def _locks(
-    found: Sequence[Target], project: Project, request: Request, seen: Seen, faults: list[Fault]
+    found: Sequence[Target], project: Project, request: Request, seen: Seen, refused: dict[str, BuildError]
 ) -> dict[str, lock.Applied]:
-    """The lock that each recipe goes by; a refused one is added to ``faults``, and today's stands in for it."""
+    """The lock that each recipe goes by; of a refused one, today's stands in for it, and ``refused`` has the error."""
     names = {name for stage in STAGES.values() for name in stage.tools}
     tools = project.tools.versions(names)
     locks: dict[str, lock.Applied] = {}
@@ -121,7 +142,7 @@ def _locks(
         try:
             locks[recipe.name] = lock.choose(recipe, tools, request.policy)
         except RecipeError as error:
-            faults += error.faults
+            refused[recipe.name] = error
             locks[recipe.name] = lock.Applied(lock=lock.compute(recipe, tools))
     return locks
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.e2e.workspace import REPOSITORY, Workspace
@@ -443,6 +444,35 @@ def test_keep_going_builds_what_a_refusal_does_not_touch(built: Workspace) -> No
     assert "calibrate" in result.ran()
     assert result.json["targets"]["other"]["manifest"] == "build/other/manifest.json"
     assert result.json["targets"]["wrong"]["manifest"] is None
+
+
+@pytest.mark.untuned
+def test_keep_going_builds_what_bad_data_of_another_recipe_do_not_touch(fresh: Workspace) -> None:
+    """Refused before any task: the same example twice, a labels file that is none, weights that are not there."""
+    text = fresh.recipe.read_text()
+    for name in ("calibration", "validation"):
+        shutil.copytree(fresh.root / "data" / name, fresh.root / "data" / f"{name}_bad")
+    first = min((fresh.root / "data" / "calibration_bad").iterdir())
+    shutil.copy(first, first.with_name("again.png"))
+    (fresh.root / "data" / "validation_bad" / "labels.json").write_text("[")
+    model = onnx.load(fresh.root / "models" / "digits_mobilenet.onnx")
+    onnx.save_model(model, fresh.root / "models" / "apart.onnx", save_as_external_data=True, location="gone.bin")
+    (fresh.root / "models" / "gone.bin").unlink()
+    changes = {
+        "twice": ("../data/calibration", "../data/calibration_bad"),
+        "unlabelled": ("../data/validation", "../data/validation_bad"),
+        "lost": ("digits_mobilenet.onnx", "apart.onnx"),
+    }
+    for name, (old, new) in changes.items():
+        (fresh.root / "recipes" / f"{name}.yaml").write_text(text.replace(old, new))
+    words = ("build", *changes, "small", "--until", "import", "--json")
+    assert fresh.run(*words).code == 2
+    result = fresh.run(*words, "-k")
+    assert (result.code, result.ran()) == (2, ["import"])
+    assert set(result.json["targets"]) == {*changes, "small"}
+    for place in ("again.png", "validation_bad", "gone.bin"):
+        assert any(place in f"{fault['where']} {fault['what']}" for fault in result.json["faults"])
+    assert fresh.run("build", *changes, "--until", "import", "-k").code == 2  # none is left
 
 
 def test_what_a_stage_warns_of_reaches_the_person_each_time(built: Workspace) -> None:
