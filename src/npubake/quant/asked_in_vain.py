@@ -148,16 +148,14 @@ def _undecided(
 ) -> Iterator[Fault]:
     """Precisions that come to nothing in all layers of which the override has the last word."""
     for key in ("activation", "output"):
-        last: dict[str, str] = {}
-        for entry in entries:
-            if overrides[entry.index].get("set", {}).get(key) is not None:
-                last.update(dict.fromkeys(entry.groups, entry.path))
+        last = _last_words(overrides, entries, key)
         for entry in entries:
             asked = overrides[entry.index].get("set", {}).get(key)
             unable = precisions.declined.get(entry.path, ()) if key == "activation" else ()
-            mine = [groups[name] for name in entry.groups if last.get(name) == entry.path and name not in unable]
+            decided = [name for name in entry.groups if asked is not None and last[name][0] == entry.path]
+            mine = [groups[name] for name in decided if name not in unable]
             place = setting_path(entry.path, key)
-            if not mine or asked is None:
+            if not mine:
                 continue
             if key == "activation" and all(precisions.groups[group.name].precision != asked for group in mine):
                 what = f"these layers compute in {precisions.groups[mine[0].name].precision} all the same: they only "
@@ -169,6 +167,18 @@ def _undecided(
                 what = f"what these layers make is held as {others} all the same ({mine[0].name})"
                 hint = f"Ask 'activation: {asked}' of them and of the layers that read them, or remove it."
                 yield Fault(what=what, path=f"$.{place}", hint=hint)
+
+
+def _last_words(
+    overrides: Sequence[Mapping[str, Any]], entries: Iterable[ResolvedOverride], *keys: str
+) -> dict[str, tuple[str, Any]]:
+    """Group -> the last override that says one of ``keys``, by its path, and what it says (of the later key)."""
+    last: dict[str, tuple[str, Any]] = {}
+    for entry in entries:
+        change = overrides[entry.index].get("set", {})
+        for key in (key for key in keys if change.get(key) is not None):
+            last.update(dict.fromkeys(entry.groups, (entry.path, change[key])))
+    return last
 
 
 def unheard(
@@ -201,22 +211,14 @@ def widened(
     from here, but what was asked of them is not what they make.
     """
     groups = {group.name: group for group in summary.groups}
-    last: dict[str, str] = {}
-    wanted: dict[str, str] = {}
-    for entry in resolved:
-        change = overrides[entry.index].get("set", {})
-        place = setting_path(entry.path, "activation")
-        if "activation" in change:
-            wanted.update(dict.fromkeys(entry.groups, change["activation"]))
-            last.update(dict.fromkeys(entry.groups, place))
-        if "output" in change:
-            wanted.update(dict.fromkeys(entry.groups, change["output"]))
+    entries = tuple(resolved)
+    wanted = _last_words(overrides, entries, "activation", "output")
     found: dict[str, list[str]] = {}
-    for name, place in last.items():
+    for name, (path, _) in _last_words(overrides, entries, "activation").items():
         makes = [made for made in groups[name].outputs if made not in precisions.inner]
         decided = precisions.groups[name].precision
-        if wanted[name] == decided == "int8" and any(precisions.dtypes.get(made) == "int16" for made in makes):
-            found.setdefault(place, []).append(name)
+        if wanted[name][1] == decided == "int8" and any(precisions.dtypes.get(made) == "int16" for made in makes):
+            found.setdefault(setting_path(path, "activation"), []).append(name)
     for place, names in found.items():
         yield (
             f"{place}: int8 is asked, but what {', '.join(names)} makes is held as int16, because something that reads "
