@@ -12,7 +12,6 @@ from npubake.quant.asked_in_vain import (
     KNOWN_RANGES,
     OF_RANGES,
     OF_WEIGHTS,
-    format_faults,
     granularity_faults,
     learned_layer_faults,
     setting_faults,
@@ -24,10 +23,8 @@ from npubake.quant.lanes import LANES
 from npubake.quant.precisions import Asked, decide_precisions
 from npubake.quant.request import Settings, parse_request
 from npubake.quant.tensor_ranges import FIXED_RANGES
-from npubake.quant.weight_choice import weight_formats
 from tests.graph.summaries import summary
 from tests.quant.test_precisions import fused
-from tests.quant.test_weight_choice import SUMMARY
 
 
 def paths(lane: str, name: str, **change: Any) -> list[str]:
@@ -114,34 +111,6 @@ def test_learned_layers_have_weights_in_integers() -> None:
         made = decide_precisions(summary(), LANES[lane], [], frozenset())
         found = [fault.path for fault in learned_layer_faults(summary(), params, made)]
         assert found == [f"$.quant_config.mod.layers[{index}]" for index in refused]
-
-
-# Of SUMMARY: node_a sums over 8 input channels, node_d (depthwise) over 1, node_u (transposed) over 8, node_y over 64.
-@pytest.mark.parametrize(
-    ("params", "places", "overrides", "refused"),
-    [
-        ({"granularity": "per_group", "group_size": 32}, ["weights.granularity"], [], []),
-        ({"granularity": "per_group", "group_size": 64}, ["weights.granularity"], [],
-         ["quant_config.weights.granularity"]),
-        ({"granularity": "per_group", "group_size": 64}, [], [], []),
-        ({}, [], [("node_a", {"granularity": "per_group", "group_size": 8})], ["layer_overrides[0].set.group_size"]),
-        ({}, [], [("node_a", {"granularity": "per_group", "group_size": 4})], []),
-        ({}, [], [("node_a", {"granularity": "per_group"})], ["layer_overrides[0].set.granularity"]),
-        ({}, [], [("node_?", {"granularity": "per_group"})], []),  # node_y is wide enough
-        ({}, [], [("node_a", {"granularity": "per_tensor"})], []),
-        ({"bits": 4}, ["weights.bits"], [], []),
-        ({"bits": 4}, ["weights.bits"], [("node_[ay]", {"weights": "int8"})], ["quant_config.weights.bits"]),
-    ],
-)  # fmt: skip
-def test_formats_of_weights_that_no_layer_takes(
-    params: dict[str, Any], places: list[str], overrides: list[tuple[str, dict[str, Any]]], refused: list[str]
-) -> None:
-    entries = [{"match": {"names": [name]}, "set": change} for name, change in overrides]
-    resolved = resolve_overrides(SUMMARY, entries)
-    request = parse_request({"lane": "a8w8", "weights": params, "layer_overrides": entries})
-    formats = weight_formats(SUMMARY, request, [entry.groups for entry in resolved]).by_group
-    found = list(format_faults(SUMMARY, places, formats, entries, resolved))
-    assert [fault.path for fault in found] == [f"$.{path}" for path in refused]
 
 
 def test_what_later_overrides_take_back_everywhere_is_told() -> None:

@@ -5,7 +5,7 @@ A setting that no matched layer reads would be accepted and ignored: it is refus
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault
@@ -17,8 +17,6 @@ from npubake.quant.lanes import Decision
 from npubake.quant.parameters import OUTPUT_TYPES
 from npubake.quant.precisions import Precisions
 from npubake.quant.sharing import SHARING_KINDS
-from npubake.quant.weight_choice import input_channels
-from npubake.quant.weight_formats import WeightFormat
 
 OF_WEIGHTS = ("weights", "granularity", "group_size", "search_weight_scale", "hessian", "bias_correction", "mod")
 OF_RANGES = ("method", "percentile", "asymmetric")
@@ -61,41 +59,6 @@ def learned_layer_faults(
     weighted = {group.name for group in summary.groups if precisions.holds_weights(group)}
     vain = [entry for entry in resolved if entry.groups and weighted.isdisjoint(entry.groups)]
     return faults + [Fault(what=_NO_WEIGHTS, path=f"$.{entry.path}", hint=_MATCH_WEIGHTS) for entry in vain]
-
-
-def format_faults(
-    summary: GraphSummary,
-    places: Collection[str],
-    formats: Mapping[str, WeightFormat],
-    overrides: Sequence[Mapping[str, Any]],
-    resolved: Iterable[ResolvedOverride],
-) -> Iterator[Fault]:
-    """Groups of input channels that every layer fits into whole, and 4 bits where every layer keeps 8.
-
-    places: below ``quant_config`` (plan/asked.py), ``weights.bits`` where these are 4; formats: of the groups whose
-    weights are held as integers.
-    """
-    if "weights.bits" in places and formats and all(held.dtype == "int8" for held in formats.values()):
-        what = "every layer with weights keeps 8 bits: depthwise, transposed, of one input channel, or by an override"
-        yield Fault(what=what, path="$.quant_config.weights.bits", hint="Remove it, or name layers: weights: int4.")
-    groups = {group.name: group for group in summary.groups}
-    grouped = {name: held.group_size for name, held in formats.items() if held.granularity == "per_group"}
-    asked = {"quant_config.weights.granularity": tuple(grouped)} if "weights.granularity" in places else {}
-    for entry in resolved:
-        change = overrides[entry.index].get("set", {})
-        if change.get("granularity", "per_group") == "per_group" and {"granularity", "group_size"} & change.keys():
-            key = "group_size" if "group_size" in change else "granularity"
-            asked[f"{entry.path}.set.{key}"] = tuple(name for name in entry.groups if name in grouped)
-    for place, names in asked.items():
-        if formats and not grouped:
-            what = "no layer that it is for takes groups: its weights have 16 bits, or keep 8"
-            yield Fault(what=what, path=f"$.{place}", hint="Remove it: per_channel is what they take.")
-        channels = {name: input_channels(summary, groups[name]) for name in names}
-        if names and all(0 < channels[name] <= grouped[name] for name in names):
-            widest = max(channels.values())
-            what = f"no layer sums over more than {widest} input channels: groups of {grouped[names[0]]} are whole rows"
-            hint = f"Take a group_size below {widest}, or granularity per_channel."
-            yield Fault(what=what, path=f"$.{place}", hint=hint)
 
 
 def setting_faults(

@@ -63,6 +63,18 @@ def read_scales(path: Path, missing: Literal["refuse", "calibrate"]) -> LoadedSc
     return LoadedScales(tensors=read.tensors, weights=read.weights, lane=read.lane, missing=missing)
 
 
+def scale_faults(path: Path, summary: GraphSummary) -> Sequence[Fault]:
+    """Loaded scales that are none, or those of another model; what they lack is told where precisions are settled."""
+    try:
+        known = read_scales(path, "calibrate").tensors
+    except RecipeError as error:
+        return error.faults
+    if known.keys() & summary.tensors.keys():
+        return ()
+    hint = f"it holds {', '.join(sorted(known)[:3])}, ...: load the parameters of a build of this model"
+    return [Fault(what="the loaded scales name no tensor of this model", path=PLACE, hint=hint)]
+
+
 def with_loaded_bits(
     summary: GraphSummary, lane: str, overrides: Sequence[Asked], loaded: LoadedScales | None
 ) -> list[Asked]:

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.calibration.listing_faults import data_faults
-from npubake.errors import BuildError, Fault, RecipeError
+from npubake.errors import Fault, RecipeError
 from npubake.graph.bit_policy import with_bit_policy
 from npubake.graph.edge_checks import (
     PICTURE_CHANNELS,
@@ -38,14 +38,12 @@ from npubake.graph.edge_checks import (
     removal_faults,
     runtime_input_faults,
 )
-from npubake.graph.removals import Quantisation
 from npubake.graph.resolve import ResolvedOverride, match_overrides
 from npubake.graph.sequence_axes import sequence_faults
 from npubake.graph.summary import GraphSummary
 from npubake.layout.l2m import l2m_faults
 from npubake.pipeline.stage import Job
 from npubake.quant.asked_in_vain import (
-    format_faults,
     granularity_faults,
     learned_layer_faults,
     setting_faults,
@@ -54,10 +52,11 @@ from npubake.quant.asked_in_vain import (
     widened,
 )
 from npubake.quant.asked_of_all import recipe_faults, recipe_warnings
+from npubake.quant.formats_in_vain import requested_format_faults
 from npubake.quant.impossible import kernel_faults, kernel_warnings, precision_faults
-from npubake.quant.lanes import is_integer, parse_lane
 from npubake.quant.left_in_float import left_in_float
-from npubake.quant.precisions import Asked, Precisions, decide_precisions
+from npubake.quant.precisions import Precisions
+from npubake.quant.precisions_asked import precisions_asked, quantisation_at_edges
 from npubake.stages.json_files import write_json
 
 
@@ -75,12 +74,12 @@ def run(job: Job) -> None:
     faults += kernel_faults(summary, overrides, resolved)
     faults += runtime_input_faults(summary, params.get("runtime_input", {}), inputs)
     faults += metric_faults(summary, params["metric"]) if params.get("metric") else ()
-    precisions = _precisions(summary, params, resolved)
+    precisions = precisions_asked(summary, params.get("lane", ""), overrides, resolved)
     faults += learned_layer_faults(summary, params, precisions)
     if precisions is not None:
         faults += setting_faults(summary, overrides, resolved, precisions)
         faults += recipe_faults(summary, params.get("asked", ()), precisions, params.get("platform", {}))
-        faults += _format_faults(summary, params, resolved, precisions)
+        faults += requested_format_faults(summary, params, overrides, resolved, precisions)
     faults += _removal_faults(summary, params, precisions)
     faults += _memory_faults(params)
     smoke = params.get("purpose", "release") == "smoke"
@@ -110,63 +109,8 @@ def run(job: Job) -> None:
 def _removal_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None) -> Iterator[Fault]:
     runtime = params.get("runtime_input", {})
     pictures = [name for name, entry in runtime.items() if entry["type"] in PICTURE_CHANNELS]
-    return removal_faults(summary, params.get("remove", {}), _quantisation(params, precisions), pictures)
-
-
-def _quantisation(params: Mapping[str, Any], made: Precisions | None) -> Quantisation | None:
-    """What lane and overrides will put at the edges."""
-    if made is None:
-        return None
-    return Quantisation(
-        held=frozenset(made.dtypes),
-        wide=frozenset(name for name, dtype in made.dtypes.items() if dtype == "int16"),
-        integer=frozenset(name for name, entry in made.groups.items() if is_integer(entry.precision)),
-        half=frozenset(name for name, entry in made.groups.items() if entry.precision == "float16"),
-        unrounded=frozenset(name for name, entry in made.groups.items() if entry.accumulator_output),
-        int32_tail=params.get("platform", {}).get("tail") == "int32",
-    )
-
-
-def _precisions(
-    summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...]
-) -> Precisions | None:
-    """What lane and overrides come to; None where the lane is not known, which is a fault of its own."""
-    try:
-        lane = parse_lane(params.get("lane", ""))
-    except BuildError:
-        return None
-    overrides = _overrides(params)
-    asked = [Asked.of(entry.path, entry.groups, overrides[entry.index].get("set", {})) for entry in resolved]
-    return decide_precisions(summary, lane, asked, frozenset())
-
-
-def _format_faults(
-    summary: GraphSummary, params: Mapping[str, Any], resolved: tuple[ResolvedOverride, ...], precisions: Precisions
-) -> Iterator[Fault]:
-    """What is asked of the formats of weights and comes to nothing."""
-    asked, overrides = params.get("asked", ()), _overrides(params)
-    keys = {"weights", "granularity", "group_size"}
-    if not any(place.startswith("weights.") for place in asked) and not any(
-        keys & entry.get("set", {}).keys() for entry in overrides
-    ):
-        return
-    from npubake.quant.request import parse_request  # it loads numpy, which nothing else here needs
-    from npubake.quant.weight_choice import weight_formats
-
-    try:
-        request = parse_request(
-            {name: params[name] for name in ("lane", "weights", "bits", "layer_overrides") if name in params}
-        )
-    except RecipeError as error:
-        yield from error.faults
-        return
-    matched = [entry.groups for entry in resolved]
-    made = weight_formats(summary, request, matched).by_group
-    integer = {group.name for group in summary.groups if precisions.holds_weights(group)}
-    formats = {name: held for name, held in made.items() if name in integer}
-    heeded = {"weights.bits": request.weight_bits == 4, "weights.granularity": request.granularity == "per_group"}
-    narrow = [place for place in asked if heeded.get(place, True)]  # any layer takes the others
-    yield from format_faults(summary, narrow, formats, overrides, resolved)
+    edges = quantisation_at_edges(precisions, params.get("platform", {}).get("tail", ""))
+    return removal_faults(summary, params.get("remove", {}), edges, pictures)
 
 
 def _overrides(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -193,20 +137,12 @@ def _padding(summary: GraphSummary, params: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _scale_faults(job: Job, summary: GraphSummary) -> Sequence[Fault]:
-    """Loaded scales that are none, or those of another model; what they lack is told where precisions are settled."""
     path = job.optional("scales")
     if path is None:
         return ()
-    from npubake.quant.loading import PLACE, read_scales  # it loads numpy, which nothing else here needs
+    from npubake.quant.loading import scale_faults  # it loads numpy, which nothing else here needs
 
-    try:
-        known = read_scales(path, "calibrate").tensors
-    except RecipeError as error:
-        return error.faults
-    if known.keys() & summary.tensors.keys():
-        return ()
-    hint = f"it holds {', '.join(sorted(known)[:3])}, ...: load the parameters of a build of this model"
-    return [Fault(what="the loaded scales name no tensor of this model", path=PLACE, hint=hint)]
+    return scale_faults(path, summary)
 
 
 def _listing(job: Job, port: str) -> dict[str, Any] | None:
