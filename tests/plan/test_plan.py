@@ -101,6 +101,13 @@ def test_every_check_comes_before_any_inference(tmp_path: Path) -> None:
     assert set(stages[:4]) == {"import", "optimize", "check"}
 
 
+def test_the_optimised_model_is_measured_once_the_original_is_known_to_be_finite(tmp_path: Path) -> None:
+    """What a model makes of NaN itself is one fault, of observe, and none of optimize."""
+    tasks = plan(subjects(tmp_path, platforms="[generic]"), tmp_path)
+    (measure,) = [task for task in tasks if task.name == "measure optimized"]
+    assert ids(tasks, "observe") & set(measure.predecessors())
+
+
 def test_runtime_options_reach_no_task(tmp_path: Path) -> None:
     stated = "runtime_options: {queue: 3, note: [a, {b: 1}]}\n"
     before, after = plan(subjects(tmp_path), tmp_path), plan(subjects(tmp_path, RECIPE + stated), tmp_path)

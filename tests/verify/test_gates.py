@@ -116,6 +116,15 @@ def test_the_evidence_of_earlier_boundaries_names_the_suspect(calibrated: float,
     )
 
 
+def test_values_that_are_not_finite_are_first_asked_of_the_model_itself() -> None:
+    found = figures(None, None, worst_example="example 3 (a.png)")
+    hint = failure({"boundary": "optimized"}, [found], [])
+    assert hint.startswith("suspected: the model itself")
+    assert "run the original model on example 3 (a.png)" in hint
+    assert failure({"boundary": "optimized"}, [figures(0.5)], []).startswith("suspected: optimize")
+    assert failure({"boundary": "optimized", "suspect": "the moon"}, [found], []).startswith("suspected: the moon")
+
+
 def test_worst_tensors_are_those_where_the_error_arises() -> None:
     inside = [
         tensor("/after", 3, 5.0, 0.7),  # as bad as its input: nothing is lost here

@@ -169,12 +169,15 @@ class _Road:
         }
         validated = self.subject.validation is not None
         samples = self._from(*(("measure_inputs", "samples") if validated else ("samples", "samples")))
+        # A model that makes NaN or Inf itself is told by observe, by example and tensor, before a gate blames optimize.
+        first = {"optimized": [task.id for task in self.made if task.name == "observe"]}
         gates = []
         for boundary in BOUNDARIES:
             params = {"boundary": boundary, "limit": MEASURED_EXAMPLES}
             files = {"figures": f"figures/{boundary}.json"}
             inputs = {**boundaries[boundary], "samples": samples}
-            measure = self._add("measure", inputs, params, files, role=f"measure {boundary}")
+            after = first.get(boundary, ())
+            measure = self._add("measure", inputs, params, files, role=f"measure {boundary}", after=after)
             thresholds = parameters.thresholds(self.subject.target.recipe.gates[boundary])
             if thresholds:
                 gates.append(self._gate(boundary, thresholds, [Output(task=measure, port="figures")]))

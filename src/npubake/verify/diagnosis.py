@@ -30,11 +30,27 @@ def refuse_failures(
     if not failed:
         return
     earlier = [_Earlier(gate, entry, failed) for entry in evidence]
-    suspect, action = _suspect(gate, earlier)
+    suspect, action = _not_finite(gate, failed, figures) or _suspect(gate, earlier)
     parts = [f"suspected: {suspect}; first: {action}", *(text for one in earlier if (text := one.text()))]
     parts += [_origins(entry) for entry in figures if entry.get("tensors")]
     fault = Fault(what="; ".join(_sentences(failed)), where=f"gate {gate.boundary}", hint="; ".join(parts))
     raise GateError(fault, facts={"checks": [asdict(check) for check in checks]})
+
+
+def _not_finite(gate: Gate, failed: Sequence[Check], figures: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Suspect and action where NaN or Inf came up behind the model as it was given: it may make them itself."""
+    known = BOUNDARIES["optimized"]
+    if (gate.boundary, gate.suspect, gate.action) != ("optimized", known.suspect, known.action):
+        return None
+    lost = {check.output for check in failed if check.value is None}
+    outputs = [found for entry in figures for name, found in entry["outputs"].items() if name in lost]
+    if not outputs:
+        return None
+    where = outputs[0].get("worst_example") or "the example"
+    return (
+        "the model itself, where its float outputs are not finite (NaN or Inf); else optimize",
+        f"run the original model on {where} and look at what computes the first tensor that is not finite",
+    )
 
 
 class _Earlier:
