@@ -26,6 +26,16 @@ def test_layers_follow_the_recipe_and_run_nothing(built: Workspace) -> None:
     assert (refused.code, "'GlobalAveragePool'" in refused.err, "small.yaml:" in refused.err) == (2, True, True)
 
 
+def test_layers_show_the_scales_that_are_loaded(built: Workspace) -> None:
+    (built.root / "kept.json").write_bytes((built.root / "build" / "small" / "small_parameters.json").read_bytes())
+    asked = "  calibration: {method: percentile, percentile: 0.9999, asymmetric: true}\n"
+    built.edit(asked, "  tuning: {level: none}\n  load: {scales: ../kept.json}\n")
+    line = 1 + built.recipe.read_text().splitlines().index("  load: {scales: ../kept.json}")
+    (layer,) = built.run("plan", "small", "--layers", "--match", "GlobalAveragePool", "--json").json["layers"]["small"]
+    loaded = {"value": "loaded scale", "decided_by": f"quant_config.load.scales (recipes/small.yaml:{line})"}
+    assert layer["settings"]["method"] == loaded
+
+
 def test_layers_that_cannot_be_shown_are_refused(built: Workspace) -> None:
     for words in (["--layers", "--match", "nothing"], ["--match", "x"], ["--layers", "--graph", "dot"]):
         assert built.run("plan", "small", *words).code == 2, words
