@@ -190,13 +190,16 @@ class _Run:
             self._taught = how
 
     def learn_from_all(self) -> None:
-        """Once the judge has chosen how to round, round with the examples that judged among those learned from."""
-        if not self.bench.judging or not (self._learned or self._taught):
+        """Once the judge has chosen how to round, round with the examples that judged among those learned from; not
+        for narrow layers alone, whose few unknowns are known well enough.
+        """
+        learned = self._learned if any(way != "narrow" for way, _ in self._learned) else ()
+        if not self.bench.judging or not (learned or self._taught):
             return
         made = self.best.candidate
         indices = (*self.parts.judged, *self.parts.learn)
-        if self._learned:
-            made, self.refitted = self.learner.again(made, indices, self._learned)
+        if learned:
+            made, self.refitted = self.learner.again(made, indices, learned)
         if self._taught is not None:
             feeds = self.learner.feeds(made, indices)
             again = replace(self._taught, learn=self._taught.learn - SCALES)  # scales stay as they were judged
