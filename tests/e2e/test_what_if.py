@@ -17,6 +17,7 @@ def test_every_tensor_has_its_figures_and_nothing_runs(built: Workspace) -> None
     figures = [row["eight_bits"]["uint8"]["percentile"] for row in rows]
     assert figures == sorted(figures)  # the worst first, by the recipe's method
     table = built.run("what-if", "small", "--sort", "tensor", "--tensor", "*Add*").out
+    assert "percentile 0.9999" in table.splitlines()[0]
     assert all("Add" in line for line in table.splitlines() if line.startswith("  /"))
 
 

@@ -59,6 +59,13 @@ def test_every_tensor_every_method_and_every_format_has_a_figure() -> None:
     assert (FOUND["c"].layer, FOUND["c"].kind, FOUND["x"].layer, FOUND["x"].kind) == ("conv", "conv", "", "input")
 
 
+def test_the_percentile_is_the_one_that_is_asked_for() -> None:
+    seen = {"c": statistics(VALUES["c"])}
+    figures = [forecasts(GRAPH, seen, {}, share)[0].eight_bits["uint8"] for share in (0.99, 0.9999)]
+    assert figures[0]["percentile"] < figures[1]["percentile"] - 3
+    assert figures[0]["mse"] == figures[1]["mse"]
+
+
 def test_minmax_and_the_wide_formats_agree_with_the_values() -> None:
     values = VALUES["c"]
     seen = Range(low=float(values.min()), high=float(values.max()))

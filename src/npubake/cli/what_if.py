@@ -72,7 +72,7 @@ def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> di
     summary = GraphSummary.load(_blob(prepared, probes, task, "graph", subject.name))
     statistics = Statistics.load(_blob(prepared, probes, task, "statistics", subject.name))
     request = parse_request({**task.params, "input_ranges": declared_ranges(task.params, summary)})
-    made = forecasts(summary, statistics.tensors, request.input_ranges)
+    made = forecasts(summary, statistics.tensors, request.input_ranges, request.threshold.percentile)
     looked_at = lint.Examined(
         summary=summary,
         statistics=statistics.tensors,
@@ -84,6 +84,7 @@ def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> di
     )
     return {
         "method": request.threshold.method,
+        "percentile": request.threshold.percentile,
         "samples": statistics.samples,
         "tensors": [_row(forecast) for forecast in made],
         "findings": [asdict(finding) for finding in lint.findings(looked_at)],
@@ -169,7 +170,8 @@ def _text(name: str, answer: Mapping[str, Any], recipe: Recipe, *, all_rows: boo
         for row in rows
     ]
     heads = ["tensor", "from", "to", *METHODS, "symmetric", "int16", "float16"]
-    lines = [f"{name}: SQNR in dB of each tensor by itself, {answer['samples']} examples", table(cells, heads)]
+    head = f"{name}: SQNR in dB of each tensor by itself, {answer['samples']} examples"
+    lines = [f"{head}, percentile {answer['percentile']:g}", table(cells, heads)]
     if len(rows) < len(answer["tensors"]):
         lines.append(f"  and {len(answer['tensors']) - len(rows)} more: --tensor PATTERN chooses, --json has all")
     return "\n".join([*lines, *findings_text(answer["findings"], recipe)])

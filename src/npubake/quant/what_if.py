@@ -7,7 +7,7 @@ layers behind it make of its error, are left out. So it ranks tensors and choice
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npubake.calibration.statistics import TensorStatistics
 from npubake.graph.summary import GraphSummary
@@ -17,6 +17,7 @@ from npubake.quant.ranges import Range, including_zero, snapped
 from npubake.quant.tensor_ranges import barely_used, fixed_range, wide_range
 from npubake.quant.thresholds import MEASURED_METHODS, Threshold, measured_range
 
+PERCENTILE = Threshold().percentile
 EIGHT_BITS = ("uint8", "uint8_symmetric")
 
 
@@ -41,9 +42,14 @@ class Forecast:
 
 
 def forecasts(
-    summary: GraphSummary, statistics: Mapping[str, TensorStatistics], declared: Mapping[str, Range]
+    summary: GraphSummary,
+    statistics: Mapping[str, TensorStatistics],
+    declared: Mapping[str, Range],
+    percentile: float = PERCENTILE,
 ) -> tuple[Forecast, ...]:
-    """Every quantisable tensor of which an element was seen, in graph order. declared: ranges of graph inputs."""
+    """Every quantisable tensor of which an element was seen, in graph order. declared: ranges of graph inputs;
+    percentile: the share that the method of that name keeps.
+    """
     makers = summary.producer_group()
     measured = barely_used(summary, statistics, declared)
     made = []
@@ -61,7 +67,7 @@ def forecasts(
                 minimum=seen.minimum,
                 maximum=seen.maximum,
                 known=known is not None,
-                eight_bits={form: _methods(seen, known, form == "uint8") for form in EIGHT_BITS},
+                eight_bits={form: _methods(seen, known, percentile, form == "uint8") for form in EIGHT_BITS},
                 int16=_int16(seen, known or wide_range(maker, including_zero(seen.minimum, seen.maximum))),
                 float16=expected_float16_error(seen).sqnr_db,
             )
@@ -74,11 +80,11 @@ def eight_bit_sqnr(seen: TensorStatistics, threshold: Threshold) -> float:
     return _eight_bits(seen, snapped(measured_range(seen, threshold)), threshold.asymmetric)
 
 
-def _methods(seen: TensorStatistics, known: Range | None, asymmetric: bool) -> dict[str, float]:
+def _methods(seen: TensorStatistics, known: Range | None, percentile: float, asymmetric: bool) -> dict[str, float]:
     if known is not None:
         return dict.fromkeys(MEASURED_METHODS, _eight_bits(seen, known, asymmetric))
-    thresholds = {method: Threshold(method=method, asymmetric=asymmetric) for method in MEASURED_METHODS}
-    return {method: eight_bit_sqnr(seen, threshold) for method, threshold in thresholds.items()}
+    chosen = Threshold(percentile=percentile, asymmetric=asymmetric)
+    return {method: eight_bit_sqnr(seen, replace(chosen, method=method)) for method in MEASURED_METHODS}
 
 
 def _eight_bits(seen: TensorStatistics, span: Range, asymmetric: bool) -> float:
