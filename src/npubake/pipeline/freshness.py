@@ -127,6 +127,10 @@ class Prober:
             return None  # absent, or a folder or link in its place: to be put right
 
     def _state(self, item: Publish) -> str:
+        """What is wrong with a published file; where the store knows its bytes, no person changed it."""
+        digest = self._published(item)
+        if digest is not None and self.project.store.has(digest):
+            return "holds what another build wrote"
         return "was changed" if self.project.path(item.path).exists() else "is missing"
 
 
