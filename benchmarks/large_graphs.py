@@ -1,10 +1,11 @@
 """Processor seconds that each stage needs for graphs of 1,000 to 16,000 nodes: linear, or worse?
 
-``python benchmarks/large_graphs.py [--nodes 1000,2000,...] [--shape chain|wide|shared]`` prints a table; its last row
+``python benchmarks/large_graphs.py [--nodes 1000,2000,...] [--shape SHAPE]`` prints a table; its last row
 is the power of the node count with which time grew between the two rows above it: 1 is linear, 2 quadratic.
 
 chain: blocks of a small Conv, Sigmoid and Add of the input, which thousands read then; shared: all blocks read the same
-weights; wide: 100 branches from one tensor, concatenated.
+weights; wide: 100 branches from one tensor, concatenated; batch_norm, identity, hard_swish: behind each Conv a
+BatchNormalization and Relu, an Identity and Tanh, or HardSwish as exporters write it, which optimize folds or fuses.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from npubake.calibration.statistics import Statistics
@@ -33,30 +35,32 @@ from npubake.stages import calibrate, observe, samples
 
 CHANNELS = 4
 SIZE = (1, CHANNELS, 4, 4)
+Written = tuple[list[onnx.NodeProto], list[onnx.TensorProto]]  # nodes, the last of which makes the result; constants
 STEPS = ("import", "optimize", "observe", "calibrate", "quantize")
 
 
 def network(nodes: int, shape: str) -> onnx.ModelProto:
     """About ``nodes`` nodes."""
     generator = np.random.default_rng(0)
-    tensors: list[onnx.TensorProto] = []
+    tensors = [_held("three", 3.0), _held("nought", 0.0), _held("six", 6.0)] if shape == "hard_swish" else []
     made: list[onnx.NodeProto] = []
 
     def weight(index: int) -> str:
         name = "w" if shape == "shared" else f"w{index}"
         if shape != "shared" or not tensors:
-            value = generator.standard_normal((CHANNELS, CHANNELS, 1, 1)).astype(np.float32) / 4
-            tensors.append(numpy_helper.from_array(value, name))
+            tensors.append(_held(name, generator.standard_normal((CHANNELS, CHANNELS, 1, 1)) / 4))
         return name
 
     ends = ["x"] * (100 if shape == "wide" else 1)
-    for index in range(nodes // 3):
+    written = _BEHIND.get(shape, _gated)
+    count = nodes // (5 if shape == "hard_swish" else 3)
+    for index in range(count):
         lane = index % len(ends)
-        source, conv, gate, total = ends[lane], f"c{index}", f"g{index}", f"s{index}"
-        made.append(helper.make_node("Conv", [source, weight(index)], [conv], name=f"conv{index}"))
-        made.append(helper.make_node("Sigmoid", [conv], [gate], name=f"sigmoid{index}"))
-        made.append(helper.make_node("Add", ["x", gate], [total], name=f"add{index}"))
-        ends[lane] = total
+        made.append(helper.make_node("Conv", [ends[lane], weight(index)], [f"c{index}"], name=f"conv{index}"))
+        behind, held = written(index)
+        made += behind
+        tensors += held
+        ends[lane] = behind[-1].output[0]
     made.append(helper.make_node("Concat", ends, ["y"], name="last", axis=1))
     graph = helper.make_graph(
         made,
@@ -66,6 +70,43 @@ def network(nodes: int, shape: str) -> onnx.ModelProto:
         tensors,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _held(name: str, value: float | NDArray[Any]) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(value, np.float32), name)
+
+
+def _gated(index: int) -> Written:
+    gate = helper.make_node("Sigmoid", [f"c{index}"], [f"g{index}"], name=f"sigmoid{index}")
+    return [gate, helper.make_node("Add", ["x", f"g{index}"], [f"s{index}"], name=f"add{index}")], []
+
+
+def _normalised(index: int) -> Written:
+    names = [f"{word}{index}" for word in ("gain", "bias", "mean", "variance")]
+    held = [_held(name, np.full(CHANNELS, value)) for name, value in zip(names, (1.5, 0.1, 0.1, 0.5), strict=True)]
+    norm = helper.make_node("BatchNormalization", [f"c{index}", *names], [f"n{index}"], name=f"norm{index}")
+    return [norm, helper.make_node("Relu", [f"n{index}"], [f"s{index}"], name=f"relu{index}")], held
+
+
+def _passed(index: int) -> Written:
+    same = helper.make_node("Identity", [f"c{index}"], [f"i{index}"], name=f"identity{index}")
+    return [same, helper.make_node("Tanh", [f"i{index}"], [f"s{index}"], name=f"tanh{index}")], []
+
+
+def _hard_swish(index: int) -> Written:
+    """As exporters write it."""
+    conv, shifted, cut, product, result = (f"{letter}{index}" for letter in "caqps")
+    return [
+        helper.make_node("Add", [conv, "three"], [shifted], name=f"shift{index}"),
+        helper.make_node("Clip", [shifted, "nought", "six"], [cut], name=f"clip{index}"),
+        helper.make_node("Mul", [conv, cut], [product], name=f"mul{index}"),
+        helper.make_node("Div", [product, "six"], [result], name=f"div{index}"),
+    ], []
+
+
+# What stands behind each Conv.
+_BEHIND = {"batch_norm": _normalised, "identity": _passed, "hard_swish": _hard_swish}
+SHAPES = ("chain", "wide", "shared", *_BEHIND)
 
 
 def measure(model: onnx.ModelProto, folder: Path) -> dict[str, float]:
@@ -112,7 +153,7 @@ def measure(model: onnx.ModelProto, folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", default="1000,2000,4000,8000,16000", help="sizes, separated by commas")
-    parser.add_argument("--shape", choices=("chain", "wide", "shared"), default="chain")
+    parser.add_argument("--shape", choices=SHAPES, default="chain")
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.nodes.split(",")]
     print("nodes".rjust(7), *(step.rjust(10) for step in STEPS), "  seconds", sep="")
