@@ -82,3 +82,15 @@ def test_a_decompression_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -
     np.savez_compressed(buffer, x=np.zeros(10_000))
     with pytest.raises(UnreadableArrayError, match="unpack"):
         read_npz(buffer.getvalue())
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")  # zipfile's own, where it writes one
+def test_two_arrays_of_one_name_are_refused() -> None:
+    array, packed = io.BytesIO(), io.BytesIO()
+    np.save(array, np.ones(3, np.float32))
+    with zipfile.ZipFile(packed, "w") as archive:
+        for _ in range(2):
+            archive.writestr("x.npy", array.getvalue())
+    with pytest.raises(UnreadableArrayError) as caught:
+        read_npz(packed.getvalue())
+    assert caught.value.member == "x"

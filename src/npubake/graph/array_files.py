@@ -7,6 +7,7 @@ import lzma
 import tokenize
 import zipfile
 import zlib
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,17 @@ def read_npz(data: bytes) -> dict[str, NDArray[Any]]:
 
 
 def read_zip(data: bytes) -> dict[str, bytes]:
-    """The members of a zip file. Raises UnreadableArrayError where it is damaged, or unpacks to too much."""
+    """The members of a zip file. Raises UnreadableArrayError where it is damaged, unpacks to too much, or has two
+    members of one name, of which one would be left out without a word.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
             if size > MAX_UNPACKED:
                 raise UnreadableArrayError(f"{len(data)} bytes unpack to {size}; at most {MAX_UNPACKED} are read")
+            twice = [name for name, count in Counter(archive.namelist()).items() if count > 1]
+            if twice:
+                raise UnreadableArrayError("another array has its name too", member=twice[0].removesuffix(".npy"))
             return {name: archive.read(name) for name in archive.namelist()}
     except _DAMAGE as error:
         raise UnreadableArrayError(_reason(error)) from error
