@@ -68,7 +68,7 @@ def known_results(cache: Path, chosen: Sequence[Subject]) -> Results:
     peers = {}
     for subject in chosen:
         for variant in VARIANTS:
-            result = cached(cache, subject, variant)
+            result = cached(cache, subject, variant) if variant.fits(subject) else None
             if result is not None:
                 peers[subject.name, variant.tool, variant.title, variant.lane] = result
     own = {subject.name: own_results(cache, subject.name) for subject in chosen}
