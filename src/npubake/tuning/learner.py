@@ -15,8 +15,8 @@ from npubake.tuning.moments import POSITIONS, Moments
 from npubake.tuning.rounding import Rounding, float_moments, round_from_moments, round_in_execution
 from npubake.tuning.searching import nearest_everywhere
 
-NARROW = 150  # columns of a layer whose Hessian is quick to gather and to round by,
-NARROW_POSITIONS = 128  # and positions of one example that are enough for it
+NARROW = 150  # columns of a layer whose Hessian is quick to gather and to round by
+NARROW_POSITIONS = 128  # of one example: enough for so few columns
 # narrow, float: each layer from what it reads in the float model, narrow layers alone or all; execution: in order of
 # execution, from what the quantised layers before it make; biases: the same, and the weights stay as they are.
 Way = Literal["narrow", "float", "execution", "biases"]
