@@ -47,6 +47,9 @@ class Platform:
     tae_float: Fact[bool | None]
     max_l2m_bytes: Fact[int | None]
     ucp_ips: Fact[tuple[str, ...] | None]
+    soc_model: Fact[str | None]
+    vtcm_bytes: Fact[int | None]
+    lanes: Fact[tuple[str, ...] | None]
 
     def facts(self) -> dict[str, Fact[Any]]:
         """Every fact by name, in the order of the file format."""
@@ -66,7 +69,10 @@ FACTS: tuple[str, ...] = tuple(entry.name for entry in fields(Platform) if str(e
 
 # Facts that a file may leave out, and what then holds.
 _UNSTATED: Mapping[str, Mapping[str, Any]] = {
-    "activation_granularities": {"value": ["per_tensor"], "source": "not stated", "status": "inferred"}
+    "activation_granularities": {"value": ["per_tensor"], "source": "not stated", "status": "inferred"},
+    "soc_model": {"value": None, "source": "not stated", "status": "inferred"},
+    "vtcm_bytes": {"value": None, "source": "not stated", "status": "inferred"},
+    "lanes": {"value": None, "source": "not stated", "status": "inferred"},
 }
 
 

@@ -26,7 +26,7 @@ from npubake.recipe.named import no_file
 from npubake.recipe.quant_config import Stored
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.targets import Catalogue, Target, load_catalogue, resolve
-from npubake.stages import STAGES
+from npubake.stages import OPTIONAL_TOOLS, STAGES
 
 if TYPE_CHECKING:
     from npubake.request import Request
@@ -128,7 +128,7 @@ def _locks(
     found: Sequence[Target], project: Project, request: Request, seen: Seen, refused: dict[str, BuildError]
 ) -> dict[str, lock.Applied]:
     """The lock that each recipe goes by; of a refused one, today's stands in for it, and ``refused`` has the error."""
-    names = {name for stage in STAGES.values() for name in stage.tools}
+    names = {name for stage in STAGES.values() for name in stage.tools if name not in OPTIONAL_TOOLS}
     tools = project.tools.versions(names)
     locks: dict[str, lock.Applied] = {}
     for target in found:

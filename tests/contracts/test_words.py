@@ -81,5 +81,5 @@ def test_runtime_inputs_and_removals_have_the_same_names() -> None:
 
 
 def test_every_boundary_of_a_recipe_has_a_suspect_and_a_first_action() -> None:
-    assert set(recipe.BOUNDARIES) | {"product"} <= set(gates.BOUNDARIES)
+    assert {*recipe.DEFAULT_GATES, "product"} <= set(gates.BOUNDARIES)
     assert recipe.ModelSource(path=Path()).baseline_cosine == DEFAULT_COSINE

@@ -97,7 +97,7 @@ def test_the_same_default_gates() -> None:
         properties = TOP["gates"]["properties"][boundary]["properties"]
         assert properties["cosine"]["default"] == gate.cosine
         assert properties["sqnr_db"]["default"] == gate.sqnr_db
-    assert set(TOP["gates"]["properties"]) == set(data.BOUNDARIES) == set(get_args(data.Boundary))
+    assert set(TOP["gates"]["properties"]) == set(data.DEFAULT_GATES) == set(get_args(data.Boundary))
 
 
 def test_the_same_names() -> None:

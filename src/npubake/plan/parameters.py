@@ -75,6 +75,7 @@ def of_calibrate(subject: Subject) -> dict[str, Any]:
         bits=differences(config.bits),
         layer_overrides=_overrides(subject) or None,
         missing=(config.load.missing, "refuse") if config.load else None,
+        quantisers="everywhere" if subject.target.toolchain == "qualcomm" else None,
         image_inputs=None
         if span is None
         else {

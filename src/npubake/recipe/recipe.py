@@ -15,10 +15,9 @@ from npubake.recipe.quant_config import LayerOverride, QuantConfig
 
 RuntimeType = Literal["nv12", "yuv444", "rgb", "bgr", "gray", "featuremap"]
 ColourRange = Literal["full", "video"]
-Boundary = Literal["optimized", "calibrated", "ptq", "quantized"]
+Boundary = Literal["optimized", "calibrated", "ptq", "quantized", "converted", "compiled"]
 
 BASELINE_COSINE = 0.9999  # as near as the optimised model must be to the original one
-BOUNDARIES: tuple[Boundary, ...] = ("optimized", "calibrated", "ptq", "quantized")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +74,14 @@ class Gate:
     sqnr_db: float | None = None
 
 
-# Starting gates of the vendor text (seed 003): "ONNX simplification" and "Quantized artifact".
+# Starting gates of the vendor text (seed 003): "ONNX simplification", "FP32 converted artifact", "Quantized artifact".
 DEFAULT_GATES: Mapping[Boundary, Gate] = {
     "optimized": Gate(cosine=0.9999),
     "calibrated": Gate(),
     "ptq": Gate(),
     "quantized": Gate(cosine=0.99, sqnr_db=20.0),
+    "converted": Gate(cosine=0.999, sqnr_db=30.0),
+    "compiled": Gate(cosine=0.99, sqnr_db=20.0),
 }
 
 

@@ -11,6 +11,7 @@ Artifact types (one file each):
   record          JSON facts about what a stage did (tables, certificates, provenance)
   figures         JSON figures of a measure; verdict: a gate's JSON answer
   deployable      the reference package; bundle: the released archive
+  context_binary  what the HTP compiler makes; its wrapper is an ONNX model that names it; log: text
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from npubake.pipeline.stage import Stage
 _ONNX = ("onnx", "protobuf", "numpy")
 _RUNTIME = (*_ONNX, "onnxruntime")
 _IMAGES = ("numpy", "pillow")
+_QNN = (*_RUNTIME, "onnxruntime-qnn")
+OPTIONAL_TOOLS = ("onnxruntime-qnn", "aimet-onnx")  # of extras; a target that needs one says so
 
 
 def _stage(
@@ -161,6 +164,77 @@ STAGES: dict[str, Stage] = {
                 "outputs": "archive",
             },
             {"bundle": "bundle", "deployable": "deployable", "contract": "record"},
+        ),
+        _stage("probe", 1, {"model": "onnx", "graph": "graph"}, {"report": "record"}, _QNN),
+        _stage(
+            "adapt",
+            1,
+            {
+                "model": "onnx",
+                "graph": "graph",
+                "parameters": "parameters?",
+                "statistics": "statistics?",
+                "transformed_statistics": "statistics?",
+                "decisions": "record?",
+            },
+            {"model": "onnx", "compilable": "onnx", "record": "record"},
+            _ONNX,
+        ),
+        _stage(
+            "compile_htp",
+            1,
+            {"compilable": "onnx", "record": "record"},
+            {
+                "wrapper": "onnx",
+                "binary": "context_binary",
+                "contract": "record",
+                "metadata": "record",
+                "trace": "record",
+                "log": "log",
+            },
+            _QNN,
+        ),
+        _stage(
+            "emulate",
+            1,
+            {
+                "wrapper": "onnx",
+                "binary": "context_binary",
+                "contract": "record",
+                "record": "record",
+                "reference": "onnx",
+                "quantised": "onnx",
+                "samples": "sample_set",
+            },
+            {"figures": "figures", "outputs": "archive"},
+            _QNN,
+        ),
+        _stage(
+            "verify_htp",
+            1,
+            {
+                "wrapper": "onnx",
+                "binary": "context_binary",
+                "contract": "record",
+                "metadata": "record",
+                "emulated": "archive",
+                "figures": "figures",
+            },
+            {"record": "record", "outputs": "archive"},
+            _QNN,
+        ),
+        _stage(
+            "package_htp",
+            1,
+            {
+                "wrapper": "onnx",
+                "binary": "context_binary",
+                "contract": "record",
+                "archive": "archive",
+                "verified": "record",
+                "outputs": "archive",
+            },
+            {"bundle": "bundle", "wrapper": "onnx", "binary": "context_binary", "contract": "record"},
         ),
     )
 }

@@ -15,7 +15,7 @@ from npubake.errors import Fault, ToolchainError, UsageError
 TOOLCHAINS: Mapping[str, str] = {
     "reference": "npubake.toolchains.reference.probe:probe",
     "horizon": "npubake.toolchains.vendors:probe_horizon",
-    "qualcomm": "npubake.toolchains.vendors:probe_qualcomm",
+    "qualcomm": "npubake.toolchains.qualcomm.probe:probe",
     "mobilint": "npubake.toolchains.vendors:probe_mobilint",
 }
 

@@ -16,11 +16,6 @@ def probe_horizon() -> Probe:
     return _not_built("horizon", "hb_compile of the Horizon OpenExplorer SDK", found)
 
 
-def probe_qualcomm() -> Probe:
-    """Qualcomm QNN: the package ``onnxruntime-qnn`` holds the offline compiler."""
-    return _not_built("qualcomm", "the package onnxruntime-qnn", _installed("onnxruntime-qnn"))
-
-
 def probe_mobilint() -> Probe:
     """Mobilint: the package ``qbcompiler`` of the qb SDK."""
     return _not_built("mobilint", "the package qbcompiler of Mobilint's qb SDK", _installed("qbcompiler"))

@@ -76,6 +76,20 @@ BOUNDARIES: Mapping[str, Boundary] = {
         action="check the strides of the inputs and whether the outputs are int32 or float32 on this platform",
         thresholds={"cosine": 0.9999},
     ),
+    "converted": Boundary(
+        between="the optimised float model and what the vendor's compiler made of it, run in its emulator",
+        suspect="compile: the conversion itself (operator support, tensor names, layout), before any quantisation",
+        action="compare the outputs listed: one that is wrong alone points at an operator; all of them at input names "
+        "or layout",
+        thresholds={"cosine": 0.999, "sqnr_db": 30.0},
+    ),
+    "compiled": Boundary(
+        between="the optimised float model and the compiled artifact, run in the vendor's emulator",
+        suspect="the compiler's kernels where the quantized boundary passes; else what calibrate decided",
+        action="compare the agreement of emulator and QDQ model: where they differ, give the worst layers int16; "
+        f"else climb the ladder: {_LADDER}",
+        thresholds={"cosine": 0.99, "sqnr_db": 20.0},
+    ),
     "product": Boundary(
         between="the product metric of the float model and of the quantised one",
         suspect="quantisation where the tensor gates fail too; else preprocessing, decoding or thresholds",

@@ -1,0 +1,91 @@
+"""Plan room: what the stages of the qualcomm toolchain read of a recipe and a platform, as JSON. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npubake.plan import parameters
+from npubake.plan.parameters import stated
+from npubake.plan.subject import Subject
+
+EMULATED_EXAMPLES = 8  # 5 to 16 s each for a 640 x 640 detector in the emulator
+_PLATFORM_FACTS = ("soc_model", "march", "vtcm_bytes")
+_IN_FLOAT = ("fp16",)  # lanes in which nothing is quantised
+
+
+def options(subject: Subject) -> dict[str, Any]:
+    """What the recipe says under ``toolchain_options.qualcomm``."""
+    return dict(subject.target.recipe.toolchain_options.get("qualcomm", {}))
+
+
+def in_float(subject: Subject) -> bool:
+    """Whether the lane quantises nothing: the artifact is the float model's."""
+    return subject.target.lane.value in _IN_FLOAT
+
+
+def has_float(subject: Subject) -> bool:
+    """Whether the SoC computes in float16, so that a float artifact can be compared."""
+    return "float16" in subject.target.platform.precisions.value
+
+
+def io(subject: Subject) -> str:
+    """What the binary takes and gives: ``quantized`` integers (the default of integer lanes) or ``float``."""
+    return str(options(subject).get("io", "float" if in_float(subject) else "quantized"))
+
+
+def of_probe(subject: Subject) -> dict[str, Any]:
+    """Of ``probe``: all that decides the form of the graph, and the SoC; no range, since it assumes them."""
+    decided = parameters.of_calibrate(subject)
+    kept = ("lane", "weights", "bits", "layer_overrides", "quantisers")
+    return {
+        **{name: decided[name] for name in kept if name in decided},
+        "platform": _platform(subject, "precisions", "lanes"),
+        **stated(options=_compiler_options(subject), io=io(subject), runtime_input=_runtime(subject)),
+    }
+
+
+def of_adapt(subject: Subject) -> dict[str, Any]:
+    """Of ``adapt``: no SoC, so that platforms share it."""
+    return {"lane": subject.target.lane.value, **stated(io=io(subject), runtime_input=_runtime(subject))}
+
+
+def of_float_adapt() -> dict[str, Any]:
+    """Of ``adapt`` for the float artifact that the float gate is measured on."""
+    return {"lane": "fp16", "io": "float"}
+
+
+def of_compile(subject: Subject, *, floating: bool = False) -> dict[str, Any]:
+    """Of ``compile_htp``. floating: of the float artifact that the float gate is measured on."""
+    common = parameters.of_compile(subject)
+    kept = () if floating else ("sdk", "preset", "layouts")
+    return {
+        "platform": _platform(subject),
+        **stated(options=_compiler_options(subject), io="float" if floating else io(subject)),
+        **{name: common[name] for name in kept if name in common},
+    }
+
+
+def of_emulate(subject: Subject, boundary: str) -> dict[str, Any]:
+    """Of ``emulate``."""
+    count = 2 if subject.fast else options(subject).get("emulated_examples", EMULATED_EXAMPLES)
+    metric = subject.target.recipe.metric
+    return {"boundary": boundary, "count": count, **stated(metric=metric.name if metric else None)}
+
+
+def _platform(subject: Subject, *more: str) -> dict[str, Any]:
+    platform = subject.target.platform
+    return {"name": platform.name, **platform.values(*_PLATFORM_FACTS, *more)}
+
+
+def _compiler_options(subject: Subject) -> dict[str, Any]:
+    asked = options(subject)
+    return stated(
+        optimization=(asked.get("optimization", 3), 3),
+        vtcm_mb=asked.get("vtcm_mb"),
+        cpu_nodes=list(asked.get("cpu_nodes", ())) or None,
+    )
+
+
+def _runtime(subject: Subject) -> dict[str, Any]:
+    entries: dict[str, Any] = parameters.of_quantize(subject).get("runtime_input", {})
+    return entries

@@ -1,0 +1,114 @@
+"""Plan room: the road of the qualcomm toolchain, from the float model to the context binary and its bundle. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from npubake.pipeline.task import Input, Output, Task
+from npubake.plan import qualcomm_parameters as own
+from npubake.plan.target_road import TargetRoad
+from npubake.recipe.recipe import Boundary
+
+BINARY = {"wrapper": "model_ctx.onnx", "binary": "model_ctx_qnn.bin"}  # the wrapper names the binary: fixed names
+
+
+class QualcommRoad(TargetRoad):
+    """The compiler takes a QDQ model in its own forms; what it makes is measured in its emulator."""
+
+    def tasks(self) -> list[Task]:
+        """All tasks of the target."""
+        self._float_half()
+        self._add("probe", self._optimised(), own.of_probe(self.subject), {"report": "probe.json"})
+        converted = self._converted()
+        self._adapted()
+        gates = [*self._measured(self._boundaries()), *self._product(self._qdq_model()), *converted]
+        self._deployable(gates)
+        return self.made
+
+    def _converted(self) -> list[str]:
+        """The float model compiled and emulated, and its gate: a fault of the conversion is not one of the
+        quantisation. Nothing on an SoC without float; in a float lane the artifact itself is measured.
+        """
+        if own.in_float(self.subject) or not own.has_float(self.subject):
+            return []
+        after = [task.id for task in self.made if task.name in ("check", "probe", "observe")]
+        self._add("adapt", self._optimised(), own.of_float_adapt(), {}, role="adapt float")
+        model = {port: self._from("adapt float", port) for port in ("compilable", "record")}
+        params = own.of_compile(self.subject, floating=True)
+        self._add("compile_htp", model, params, {}, role="compile float", after=after)
+        return self._emulated("converted", "compile float", "adapt float")
+
+    def _adapted(self) -> None:
+        name, decided = self.subject.name, self.decided
+        files = {"model": f"{name}_qdq_model.onnx", "record": "adapt.json"}
+        if own.in_float(self.subject):
+            self._add("adapt", self._optimised(), own.of_adapt(self.subject), files)
+            return
+        real = self._decisions()
+        given = {
+            **real,
+            "parameters": self._from(decided, "parameters"),
+            "statistics": self._from("observe", "statistics"),
+            "decisions": self._from(decided, "record"),
+        }
+        if any(task.name == "observe transformed" for task in self.made):
+            given["transformed_statistics"] = self._from("observe transformed", "statistics")
+        self._add("adapt", given, own.of_adapt(self.subject), files)
+
+    def _qdq_model(self) -> dict[str, list[Input]]:
+        """The QDQ model with the float model's inputs and outputs."""
+        return {"model": self._from("adapt", "model"), "record": self._from("adapt", "record")}
+
+    def _boundaries(self) -> Mapping[Boundary, dict[str, list[Input]]]:
+        original, optimised = self._from("import", "model"), self._from("optimize", "model")
+        made = self._qdq_model()
+        found: dict[Boundary, dict[str, list[Input]]] = {
+            "optimized": {"reference": original, "candidate": optimised, "graph": self._from("optimize", "graph")}
+        }
+        if not own.in_float(self.subject):
+            found["calibrated"] = {
+                "reference": optimised,
+                "candidate": self._from(self.decided, "model"),
+                "candidate_record": self._from(self.decided, "record"),
+            }
+            found["quantized"] = {
+                "reference": optimised,
+                "candidate": made["model"],
+                "candidate_record": made["record"],
+            }
+        return found
+
+    def _emulated(self, boundary: Boundary, compiled: str, adapted: str) -> list[str]:
+        """A compiled artifact in the emulator beside the float model, and the gate; the id of the gate."""
+        inputs = {
+            **{port: self._from(compiled, port) for port in ("wrapper", "binary", "contract")},
+            "record": self._from(adapted, "record"),
+            "reference": self._from("optimize", "model"),
+            "quantised": self._from(adapted, "model"),
+            "samples": self._measured_samples(),
+        }
+        role = "emulate" if compiled == "compile" else "emulate float"
+        files = {"figures": f"figures/{boundary}.json"}
+        task = self._add("emulate", inputs, own.of_emulate(self.subject, boundary), files, role=role)
+        return self._judged(boundary, [Output(task=task, port="figures")])
+
+    def _deployable(self, gates: list[str]) -> None:
+        name = self.subject.name
+        model = {port: self._from("adapt", port) for port in ("compilable", "record")}
+        files = {"trace": "compile_trace.json", "log": "compile.log", "metadata": "compile.json"}
+        self._add("compile_htp", model, own.of_compile(self.subject), files, role="compile", after=gates)
+        boundary: Boundary = "converted" if own.in_float(self.subject) else "compiled"
+        judged = self._emulated(boundary, "compile", "adapt")
+        binary = {port: self._from("compile", port) for port in (*BINARY, "contract")}
+        inputs = {**binary, "metadata": self._from("compile", "metadata"), "emulated": self._from("emulate", "outputs")}
+        figures = {"figures": self._from("emulate", "figures")}
+        self._add("verify_htp", {**inputs, **figures}, {}, {"record": "verify.json"}, role="verify", after=judged)
+        parts = {
+            **binary,
+            "archive": self._from("samples", "archive"),
+            "verified": self._from("verify", "record"),
+            "outputs": self._from("verify", "outputs"),
+        }
+        # The binary is published here, not by compile: only what verify accepted replaces the last good one.
+        files = {**BINARY, "contract": "contract.json", "bundle": f"{name}.bundle"}
+        self._add("package_htp", parts, {}, files, role="package")
