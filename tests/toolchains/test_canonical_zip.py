@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npubake.errors import StageError
-from npubake.toolchains.reference.canonical_zip import read, write
+from npubake.toolchains.canonical_zip import read, write
 
 ENTRIES = {"b.bin": bytes(range(256)), "a.json": b'{"x": 1}\n', "c/empty": b""}
 DATA = write(ENTRIES)

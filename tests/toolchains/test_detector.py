@@ -18,7 +18,7 @@ from npubake.layout.runtime_input import decode, encode
 from npubake.pipeline.stage import Job
 from npubake.recipe.presets import PRESETS
 from npubake.stages import calibrate, import_model, observe, optimize, package, samples
-from npubake.toolchains.reference import answers
+from npubake.toolchains import answers
 from npubake.toolchains.reference.bundle import verify_bundle
 from npubake.toolchains.reference.executor import Executor
 from npubake.toolchains.reference.package_file import Package

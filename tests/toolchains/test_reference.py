@@ -17,7 +17,8 @@ from npubake.calibration.samples import SampleSet
 from npubake.errors import StageError
 from npubake.graph.execution import run_model
 from npubake.graph.model_file import load_model, parse_model
-from npubake.toolchains.reference import bundle, canonical_zip
+from npubake.toolchains import canonical_zip
+from npubake.toolchains.reference import bundle
 from npubake.toolchains.reference.contract import check_contract
 from npubake.toolchains.reference.executor import Executor, run_package
 from npubake.toolchains.reference.package_file import Package

@@ -16,7 +16,8 @@ import pytest
 
 from npubake.calibration.samples import SampleSet
 from npubake.errors import BuildError, StageError
-from npubake.toolchains.reference import bundle, canonical_zip, wellformed
+from npubake.toolchains import canonical_zip, wellformed
+from npubake.toolchains.reference import bundle
 from npubake.toolchains.reference.package_file import contract_bytes
 from npubake.toolchains.reference.running import load_package, run_files
 from tests.toolchains.digits import GRAY, J6P, PICTURE, Road, calibrated, compiled, packaged, quantised, verified

@@ -20,7 +20,7 @@ from npubake.nearest import did_you_mean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from npubake.toolchains.reference.answers import Detected
+    from npubake.toolchains.answers import Detected
 
 _SHOWN_VALUES = 10
 
@@ -91,7 +91,7 @@ def _recipes_folder(start: Path) -> Path:
 
 def run_run(arguments: argparse.Namespace) -> int:
     """``npubake run``: feed files to a built artifact; prints what it answers, or writes it with --out and --draw."""
-    from npubake.toolchains.reference import answers
+    from npubake.toolchains import answers
     from npubake.toolchains.reference.running import load_package, run_files
 
     package = load_package(_artifact(arguments.directory, arguments.target))

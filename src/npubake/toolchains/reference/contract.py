@@ -20,7 +20,7 @@ from npubake.fixedpoint.colour import RuntimeInput
 from npubake.layout.l2m import l2m_faults
 from npubake.layout.memory_plan import model_intervals, plan_memory
 from npubake.layout.strides import FEATURE_MAP_NOTE, Role, TensorLayout, tensor_layout
-from npubake.toolchains.reference import pictures
+from npubake.toolchains import pictures
 from npubake.toolchains.reference.platform_facts import PlatformFacts
 from npubake.toolchains.reference.probe import NAME, VERSION
 

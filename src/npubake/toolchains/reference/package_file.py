@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.reference import canonical_zip, pictures, wellformed
+from npubake.toolchains import canonical_zip, pictures, wellformed
+from npubake.toolchains.reference import forms
 from npubake.toolchains.reference.contract import CONTRACT_VERSION
 
 _CONTRACT = "contract.json"
@@ -49,7 +50,7 @@ class Package:
         if found != CONTRACT_VERSION:
             hint = f"this npubake reads version {CONTRACT_VERSION}"
             raise StageError(Fault(where=f"{where}: {_CONTRACT}", what=f"version {found}", hint=hint))
-        wellformed.require(contract, wellformed.CONTRACT, f"{where}: {_CONTRACT}")
+        wellformed.require(contract, forms.CONTRACT, f"{where}: {_CONTRACT}")
         if contract["model"]["sha256"] != hashlib.sha256(entries[_MODEL]).hexdigest():
             hint = "the package was put together from two builds; build it again"
             raise StageError(Fault(where=where, what="the contract is not this model's", hint=hint))

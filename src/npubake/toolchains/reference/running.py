@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npubake.toolchains.reference import bundle, canonical_zip
+from npubake.toolchains import canonical_zip
+from npubake.toolchains.feeding import Fed, feed
+from npubake.toolchains.reference import bundle
 from npubake.toolchains.reference.executor import Arrays, Executor, run_values
-from npubake.toolchains.reference.feeding import Fed, feed
 from npubake.toolchains.reference.package_file import Package
 
 

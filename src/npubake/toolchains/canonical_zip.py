@@ -1,4 +1,4 @@
-"""Reference toolchain: a zip with one possible form for its contents. Bytes only.
+"""Toolchains room: a zip with one possible form for its contents. Bytes only.
 
 Entries are sorted by name and stored, with one time stamp and one mode. As the form is unique, a file is checked byte
 by byte by writing its entries again: whatever was changed, added, cut off or hidden between entries shows as a

@@ -1,4 +1,4 @@
-"""Reference toolchain: whether JSON of a package or bundle has the form that its readers take for granted. Data only.
+"""Toolchains room: whether JSON of a package or bundle has the form that its readers take for granted. Data only.
 
 A bundle may come from anywhere, put together anew with digests that fit: what it says is judged before it is used.
 """
@@ -45,8 +45,8 @@ class Pair:
 _NUMBERS = Maybe([(int, float)])
 _SIZE = Pair(range(1, 1 << 16))
 _LAYOUT = {"NCHW", "NHWC"}
-_TENSOR = {"name": str, "valid_shape": [int], "dtype": str, "stride": [int], "aligned_byte_size": int}
-_RUNTIME = {
+TENSOR = {"name": str, "valid_shape": [int], "dtype": str, "stride": [int], "aligned_byte_size": int}
+RUNTIME = {
     "type": str,
     "range": Absent(Maybe(str)),
     "channels": Absent(Maybe(str)),
@@ -57,7 +57,7 @@ _RUNTIME = {
     "width": Absent(range(1, 1 << 16)),
     "layout": Absent(_LAYOUT),
 }
-_REMOVED = {
+REMOVED = {
     "tensor": str,
     "side": {"inputs", "outputs"},
     "op_type": str,
@@ -92,20 +92,6 @@ PICTURES = {
     "channels": {"rgb", "bgr", "gray"},
     "inputs": Each({"layout": _LAYOUT, "linear_step": {"model", "application"}}),
 }
-CONTRACT = {
-    "version": int,
-    "platform": {"platform": str},
-    "platform_tail": str,
-    "exact": bool,
-    "float_nodes": list,
-    "inputs": [{**_TENSOR, "kind": str, "plane": str, "model_input": str}],
-    "outputs": [_TENSOR],
-    "runtime_inputs": Each(_RUNTIME),
-    "removed": [_REMOVED],
-    "preprocessing": Maybe(PICTURES),
-    "model": {"sha256": str},
-}
-VERIFIED = {"deployable_sha256": str, "recorded_sha256": str, "runs": [dict]}
 RECORDED = {"runs": [{"example": str, "inputs": dict, "outputs": dict}]}
 SAMPLES = {"preset": Absent(Maybe(dict))}
 

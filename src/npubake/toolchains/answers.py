@@ -1,4 +1,4 @@
-"""Reference toolchain: outputs as people read them, for ``npubake run``. Arrays in, plain data and drawn pixels out.
+"""Toolchains room: outputs as people read them, for ``npubake run``. Arrays in, plain data and drawn pixels out.
 
 A classifier's output [1, N] gives its strongest classes; outputs that ``verify/detection.py`` can read, as the metric
 ``coco_map`` does, give detections in pixels of the picture that was fed.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from npubake.errors import StageError
-from npubake.toolchains.reference.feeding import Picture
+from npubake.toolchains.feeding import Picture
 from npubake.verify.detection import DetectionRule, detect, split_outputs
 
 TOP = 5

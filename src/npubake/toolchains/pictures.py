@@ -1,4 +1,4 @@
-"""Reference toolchain: how a picture becomes the model's inputs, the contract's ``preprocessing``. Plain data.
+"""Toolchains room: how a picture becomes the model's inputs, the contract's ``preprocessing``. Plain data.
 
 The block is the expanded preset (``recipe/presets.py``) and ``inputs``: for each model input that takes a picture, its
 ``layout``, and who does the linear step (scale, mean, std): the ``model``, into which it is baked, or the

@@ -1,4 +1,4 @@
-"""Reference toolchain: files become one example's values. Paths in, arrays by input and notes out; no model is run.
+"""Toolchains room: files become one example's values. Paths in, arrays by input and notes out; no model is run.
 
 A picture goes through the contract's ``preprocessing`` (resize, pad, crop), then through the linear step where that is
 the application's. An array is fed as it is: a runtime tensor, uint8 pixels [H, W, C], or the model's own tensor. Its
@@ -21,7 +21,7 @@ from npubake.calibration.images import SUFFIXES, decode_image
 from npubake.calibration.preprocessing import Geometry
 from npubake.errors import Fault, RecipeError, UsageError
 from npubake.graph.array_files import UnreadableArrayError, read_npy, read_npz
-from npubake.toolchains.reference import pictures
+from npubake.toolchains import pictures
 
 _ROW = re.compile(r"(.+\.np[yz])\[(\d+)\]", re.IGNORECASE)
 Form = tuple[str, tuple[int, ...]]  # numpy's name of the dtype, shape
