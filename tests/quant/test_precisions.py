@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from npubake.graph.summary import GraphSummary
@@ -38,6 +40,13 @@ def test_a8w8_holds_all_but_the_tail_and_the_float_group() -> None:
     assert made.groups["c3"].accumulator_output
     assert not made.groups["c1"].accumulator_output
     assert (made.groups["odd"].precision, made.groups["odd"].accumulator_output) == ("float32", False)
+
+
+def test_quantisers_everywhere_leave_nothing_inside_a_kernel_and_nothing_unrounded() -> None:
+    made = decide_precisions(network(), replace(LANES["a8w8"], everywhere=True), [], frozenset())
+    assert dict(made.dtypes) == dict.fromkeys(["x", "t1", "t2", "t3", "t4", "t5"], "uint8")
+    assert made.inner == frozenset()
+    assert not any(entry.accumulator_output for entry in made.groups.values())
 
 
 def test_an_int16_override_lifts_inputs_outputs_and_all_that_share() -> None:

@@ -145,3 +145,11 @@ def test_the_bit_policy_stands_before_the_overrides() -> None:
     with pytest.raises(RecipeError) as caught:
         parse_request({"lane": "a8w8", "bits": {"roles": {"head": "int4"}}})
     assert [fault.path for fault in caught.value.faults] == ["$.quant_config.bits.roles.head.set.activation"]
+
+
+def test_quantisers_stand_where_the_toolchain_says() -> None:
+    assert not parse_request({"lane": "a8w8"}).lane.everywhere
+    assert parse_request({"lane": "a8w8", "quantisers": "everywhere"}).lane.everywhere
+    with pytest.raises(RecipeError) as caught:
+        parse_request({"lane": "a8w8", "quantisers": "nowhere"})
+    assert [fault.path for fault in caught.value.faults] == ["$.quantisers"]

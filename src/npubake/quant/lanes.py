@@ -16,12 +16,14 @@ NO_KERNEL = "no integer kernel"  # how the reason of a decision begins where a l
 class Lane:
     """A precision choice. general: for every group; op_types: for groups that hold a node of that operator type;
     weights: of weighted groups in integers (quant/weight_choice.py says which keep int8 in a lane of int4).
+    everywhere: every result of an integer group is rounded, since the toolchain's kernels keep nothing unrounded.
     """
 
     name: str
     general: Precision
     weights: WeightType = "int8"
     op_types: Mapping[str, Precision] = field(default_factory=dict)
+    everywhere: bool = False
 
     @property
     def fallback(self) -> Precision:

@@ -107,8 +107,9 @@ def decide_precisions(
     follow_makers(summary, decisions, named, beyond_float16)
     integer = frozenset(name for name, decision in decisions.items() if is_integer(decision.precision))
     classes = sharing_classes(summary, integer)
-    unrounded = accumulator_groups(summary, integer)
-    inner = inner_tensors(summary, decisions, classes, _unfused(asked))
+    unrounded = frozenset[str]() if lane.everywhere else accumulator_groups(summary, integer)
+    unfused = frozenset(decisions) if lane.everywhere else _unfused(asked)
+    inner = inner_tensors(summary, decisions, classes, unfused)
     wide = {classes.of[name] for name in (*inner, *_lifted(summary, asked))}
     dtypes = _tensor_types(summary, decisions, classes, unrounded, wide)
     rounded = _beyond_int32(summary, unrounded, dtypes) | _wide_weights(summary, unrounded, dtypes, formats or {})

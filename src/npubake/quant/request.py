@@ -19,6 +19,8 @@ from npubake.quant.weight_formats import BITS, Granularity, WeightFormat
 if TYPE_CHECKING:
     from npubake.quant.loading import LoadedScales
 
+# Where quantisers stand: where the integer kernels round, or on every result of an integer group.
+QUANTISERS = ("kernels", "everywhere")
 BiasCorrection = Literal["none", "analytic", "empirical"]
 WEIGHT_BITS = tuple(BITS)
 TUNED_STEPS = ("search_weight_scale", "hessian", "bias_correction", "mod")  # carried out by ``tune``
@@ -128,6 +130,10 @@ def parse_request(params: Mapping[str, Any]) -> Request:
     faults += _granularity_faults(calibration.pop("granularity", "per_tensor"))
     faults += _faults(calibration, "$.calibration", ("method", "percentile", "asymmetric"))
     faults += _faults(weights, "$.weights", tuple(_OF_WEIGHTS))
+    quantisers = params.get("quantisers", QUANTISERS[0])
+    if quantisers not in QUANTISERS:
+        hint = f"one of {', '.join(QUANTISERS)}"
+        faults.append(Fault(what=f"{quantisers!r} is not accepted", path="$.quantisers", hint=hint))
     overrides = with_bit_policy(params.get("bits", {}), params.get("layer_overrides", ()))
     for place, entry in zip(override_paths(overrides), overrides, strict=True):
         faults += _faults(entry.get("set", {}), f"$.{place}.set", tuple(Settings.__slots__))
@@ -136,7 +142,7 @@ def parse_request(params: Mapping[str, Any]) -> Request:
     if faults or lane is None:
         raise RecipeError(*faults)
     return Request(
-        lane=lane,
+        lane=replace(lane, everywhere=quantisers == "everywhere"),
         threshold=Settings(**calibration).applied(Threshold()),
         overrides=overrides,
         settings=tuple(Settings(**entry.get("set", {})) for entry in overrides),
