@@ -16,7 +16,8 @@ from npubake.calibration.archive import ArchiveReader
 from npubake.errors import GateError
 from npubake.graph.execution import run_model
 from npubake.graph.model_file import load_model
-from npubake.toolchains.reference.verification import FLOAT_COSINE, RECORDED, Comparison, difference, judge
+from npubake.toolchains.recorded import RECORDED, difference
+from npubake.toolchains.reference.verification import FLOAT_COSINE, Comparison, judge
 from tests.toolchains.digits import GRAY, J6E, J6P, calibrated, compiled, quantised, verified, with_softmax
 
 EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [

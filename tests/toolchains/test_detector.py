@@ -101,7 +101,7 @@ def test_bundle_runs_on_a_photograph(road: Road, tmp_path: Path) -> None:
     executor = Executor(Package.open(made.files["compile.deployable"]))
     with SampleSet.open(road.files["samples"]) as opened:
         index = next(index for index in range(2) if opened.sources(index)["images"].name == IMAGES[1].name)
-        want = executor.restore(executor.run(executor.encode(opened.read_stored(index))))
+        want = executor.edges.restore(executor.run(executor.edges.encode(opened.read_stored(index))))
     for name, value in want.items():
         np.testing.assert_array_equal(fed[name], value)
 

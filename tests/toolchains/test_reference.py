@@ -64,7 +64,7 @@ def test_board_buffers_and_dense_arrays_agree(j6e: Road) -> None:
     assert out[:40].tobytes() == dense.astype("<i4").tobytes()
     assert not out[40:].any()
     scale = np.array(executor.contract["outputs"][0]["scale"], dtype=np.float32)
-    np.testing.assert_array_equal(executor.restore({"logits": dense})["logits"], dense.astype(np.float32) * scale)
+    np.testing.assert_array_equal(executor.edges.restore({"logits": dense})["logits"], dense.astype(np.float32) * scale)
     np.testing.assert_array_equal(
         run_package(j6e.files["compile.deployable"], {"image": pixels}, real=False)["logits"], dense
     )

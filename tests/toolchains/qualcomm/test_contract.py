@@ -32,7 +32,7 @@ PARAMS: dict[str, Any] = {
 }
 METADATA: dict[str, Any] = {
     "build_id": "v2.51.0.1",
-    "soc_model": 77,
+    "soc_model": "77",
     "tools": {"onnxruntime_qnn": "2.7.0", "qnn": "2.51.0", "onnxruntime": "1.32.0"},
     "graphs": [
         {
@@ -116,7 +116,7 @@ def test_a_picture_goes_through_the_preset_into_the_baked_input() -> None:
 def test_it_names_the_hardware_the_build_the_files_and_the_runtime() -> None:
     contract = built()
     assert contract["htp"] == {
-        "soc_models": [77], "arch": ["v73"], "soc_model": 77, "vtcm_bytes": 8388608, "graph": "g"
+        "soc_models": [77], "arch": ["v73"], "soc_model": "77", "vtcm_bytes": 8388608, "graph": "g"
     }  # fmt: skip
     assert contract["build"]["qnn_build_id"] == "v2.51.0.1"
     assert contract["build"]["onnxruntime"] == "1.32.0"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains import bundle_file, wellformed
+from npubake.toolchains import bundle_file
 from npubake.toolchains.bundle_file import CALIBRATION, BundleReport, preprocessing
 from npubake.toolchains.reference import forms
 
@@ -71,23 +71,18 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
 
 def _run_recorded(package: Package, recorded: bytes, where: str, threads: int) -> float:
     """Run every recorded example; returns an output's largest difference. Raises StageError with all that differ."""
+    from npubake.toolchains.recorded import difference, read_recorded, require_output
     from npubake.toolchains.reference.executor import Executor
-    from npubake.toolchains.reference.verification import FLOAT_COSINE, RECORDED, difference
+    from npubake.toolchains.reference.verification import FLOAT_COSINE
 
     executor = Executor(package, threads=threads)
-    place = f"{where}: {OUTPUTS}"
-    found = bundle_file.members(recorded, place)
-    head = bundle_file.parsed(found.get(RECORDED, b""), f"{place}: {RECORDED}", wellformed.RECORDED)
     worst, faults = 0.0, []
-    for index, run in enumerate(head["runs"]):
-        feeds = {name: bundle_file.array(found, f"{index:05d}/inputs/{name}.npy", place) for name in run["inputs"]}
-        outputs = executor.run(feeds)
-        for name, value in outputs.items():
-            recorded_value = bundle_file.array(found, f"{index:05d}/outputs/{name}.npy", place)
-            equal, gap, angle = difference(value, recorded_value)
+    for example in read_recorded(recorded, f"{where}: {OUTPUTS}"):
+        for name, value in executor.run(example.inputs).items():
+            equal, gap, angle = difference(value, require_output(example, name, where))
             worst = max(worst, gap)
             if not equal and (package.contract["exact"] or angle < FLOAT_COSINE):
-                what = f"{run['example']}: output differs from the recorded one by {gap:.6g} (cosine {angle:.6f})"
+                what = f"{example.example}: output differs from the recorded one by {gap:.6g} (cosine {angle:.6f})"
                 hint = "this machine does not compute the integer model exactly: report it, with `npubake doctor`"
                 faults.append(Fault(where=f"{where}: {name}", what=what, hint=hint))
     if faults:

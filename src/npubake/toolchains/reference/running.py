@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npubake.toolchains import canonical_zip
+from npubake.toolchains.board_edges import Arrays
 from npubake.toolchains.feeding import Fed, feed
 from npubake.toolchains.reference import bundle
-from npubake.toolchains.reference.executor import Arrays, Executor, run_values
+from npubake.toolchains.reference.executor import Executor, run_values
 from npubake.toolchains.reference.package_file import Package
 
 

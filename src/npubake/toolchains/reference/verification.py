@@ -9,25 +9,21 @@ in the last bits; the tolerance is on the signal: cosine >= ``FLOAT_COSINE`` for
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 
-from npubake.calibration.archive import ArchiveWriter
 from npubake.calibration.samples import SampleSet
 from npubake.errors import Fault, GateError
-from npubake.graph.execution import cosine
 from npubake.graph.model_file import serialise
-from npubake.toolchains.reference.executor import Arrays, Executor, open_session
+from npubake.toolchains.board_edges import Arrays
+from npubake.toolchains.recorded import Recorded, difference, write_recorded
+from npubake.toolchains.reference.executor import Executor, open_session
 from npubake.toolchains.reference.package_file import Package
 
-RECORDED = "recorded.json"  # the head of the archive of recorded inputs and outputs
 # float16 has 11 significant bits; another order of a float32 sum flips single roundings of 2**-11. A wrong input
 # layout, stride or colour order is far below this: 0.9 and less on real images.
 FLOAT_COSINE = 0.9999
@@ -55,22 +51,10 @@ def record_runs(
     """Run the first ``count`` examples; write inputs and outputs into ``archive``; returns digests and comparisons."""
     executor = Executor(package)
     reference = _Reference(model, package)
-    runs: list[dict[str, Any]] = []
     differences: dict[str, list[tuple[bool, float, float]]] = {}
     approximate = reference.approximate
-    with ArchiveWriter(archive) as writer:
-        for index in range(min(count, samples.count)):
-            encoded = executor.encode(_values(executor, samples, index))
-            tensors = executor.peel(encoded)
-            outputs = executor.unpack_outputs(executor.run_buffers(executor.pack_inputs(tensors)))
-            for side, arrays in (("inputs", tensors), ("outputs", outputs)):
-                for name, array in arrays.items():
-                    writer.array(f"{index:05d}/{side}/{name}.npy", array)
-            runs.append({"example": samples.describe(index), "inputs": digests(tensors), "outputs": digests(outputs)})
-            got = outputs if reference.bare else executor.restore(outputs)
-            for name, expected in reference.run(tensors if reference.bare else encoded).items():
-                differences.setdefault(name, []).append(difference(got[name], expected))
-        writer.json(RECORDED, {"version": 1, "runs": runs})
+    chosen = range(min(count, samples.count))
+    runs = write_recorded(archive, _examples(executor, reference, samples, chosen, differences))
     return runs, [
         Comparison(
             output=name,
@@ -82,6 +66,25 @@ def record_runs(
         )
         for name, entries in differences.items()
     ]
+
+
+def _examples(
+    executor: Executor,
+    reference: _Reference,
+    samples: SampleSet,
+    chosen: Iterable[int],
+    differences: dict[str, list[tuple[bool, float, float]]],
+) -> Iterator[Recorded]:
+    """Every chosen example as it was run; adds what each output differs by to ``differences``."""
+    edges = executor.edges
+    for index in chosen:
+        encoded = edges.encode(_values(executor, samples, index))
+        tensors = edges.peel(encoded)
+        outputs = executor.unpack_outputs(executor.run_buffers(executor.pack_inputs(tensors)))
+        yield Recorded(example=samples.describe(index), inputs=tensors, outputs=outputs)
+        got = outputs if reference.bare else edges.restore(outputs)
+        for name, expected in reference.run(tensors if reference.bare else encoded).items():
+            differences.setdefault(name, []).append(difference(got[name], expected))
 
 
 class _Reference:
@@ -119,26 +122,7 @@ def judge(comparisons: list[Comparison]) -> None:
         raise GateError(*faults)
 
 
-def digests(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    """sha256 of each array's dtype, shape and bytes in C order."""
-    found = {}
-    for name, array in arrays.items():
-        head = f"{array.dtype.str} {list(array.shape)} ".encode()
-        found[name] = hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
-    return found
-
-
-def difference(left: NDArray[Any], right: NDArray[Any]) -> tuple[bool, float, float]:
-    """(every bit of value, dtype and shape equal, largest absolute difference, cosine)."""
-    if left.shape != right.shape:
-        return False, math.inf, 0.0
-    if left.dtype == right.dtype and left.tobytes() == right.tobytes():
-        return True, 0.0, 1.0  # not the cosine's own last bit, which differs between CPUs
-    gap = np.abs(left.astype(np.float64) - right.astype(np.float64)).max(initial=0.0)
-    return False, float(gap), cosine(left, right)
-
-
 def _values(executor: Executor, samples: SampleSet, index: int) -> Arrays:
     """One example by model input: RGB or grey pixels where the runtime feeds an image, else the prepared tensor."""
     stored, prepared = samples.read_stored(index), samples.read(index)
-    return {name: stored[name] if name in executor.images else prepared[name] for name in prepared}
+    return {name: stored[name] if name in executor.edges.images else prepared[name] for name in prepared}
