@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from npubake.cli.parser import build_parser
-from npubake.platforms import FACTS, load_platforms
+from npubake.platforms import FACTS, Platform, load_platforms
 from npubake.recipe.presets import PRESETS
 from npubake.stages import STAGES
 
@@ -102,15 +102,24 @@ def shown(value: object) -> str:
 
 
 def platform_table() -> str:
-    """One row a fact, one column a platform; * marks inferred values, ** conflicting ones."""
+    """A table for each vendor's kind of platform, one row a fact, one column a platform; * marks inferred values, **
+    conflicting ones. Facts that say of all of them that the notion does not apply are left out.
+    """
     platforms = load_platforms(ROOT)
+    of_qualcomm = {name: found for name, found in platforms.items() if "qualcomm" in found.toolchains}
+    others = {name: found for name, found in platforms.items() if name not in of_qualcomm}
+    return "\n\n".join(facts_table(several) for several in (others, of_qualcomm))
+
+
+def facts_table(platforms: Mapping[str, Platform]) -> str:
     stars = {"stated": "", "inferred": " *", "conflict": " **"}
     rows: list[tuple[object, ...]] = [
         ("`toolchains`", *(", ".join(platform.toolchains) for platform in platforms.values()))
     ]
     for name in FACTS:
         facts = [platform.facts()[name] for platform in platforms.values()]
-        rows.append((f"`{name}`", *(shown(fact.value) + stars[fact.status] for fact in facts)))
+        if any(fact.value is not None or fact.status != "stated" for fact in facts):
+            rows.append((f"`{name}`", *(shown(fact.value) + stars[fact.status] for fact in facts)))
     return table(("fact", *platforms), rows)
 
 

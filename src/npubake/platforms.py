@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from npubake.document.reader import read_document
 from npubake.document.schema import validate
-from npubake.document.tree import json_path
+from npubake.document.tree import Node, json_path
 from npubake.errors import Fault, PlatformError
+from npubake.nearest import did_you_mean
 
 T = TypeVar("T")
 Status = Literal["stated", "inferred", "conflict"]
@@ -28,7 +29,10 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """One platform. Byte counts are bytes; lists of the file are tuples. The first of ``toolchains`` is the default."""
+    """One platform. Byte counts are bytes; lists of the file are tuples. The first of ``toolchains`` is the default.
+
+    file: of several SoCs that share a binary (``combine``) that of the first.
+    """
 
     name: str
     title: str
@@ -66,13 +70,11 @@ class Platform:
 
 FACTS: tuple[str, ...] = tuple(entry.name for entry in fields(Platform) if str(entry.type).startswith("Fact["))
 
-
+_OF_QUALCOMM = ("soc_model", "vtcm_bytes", "lanes")  # its toolchain makes nothing without them
 # Facts that a file may leave out, and what then holds.
 _UNSTATED: Mapping[str, Mapping[str, Any]] = {
     "activation_granularities": {"value": ["per_tensor"], "source": "not stated", "status": "inferred"},
-    "soc_model": {"value": None, "source": "not stated", "status": "inferred"},
-    "vtcm_bytes": {"value": None, "source": "not stated", "status": "inferred"},
-    "lanes": {"value": None, "source": "not stated", "status": "inferred"},
+    **{name: {"value": None, "source": "not a Qualcomm platform", "status": "stated"} for name in _OF_QUALCOMM},
 }
 
 
@@ -114,9 +116,24 @@ def load_platform(path: Path) -> Platform:
             document.faults.append(
                 Fault(what=what, where=str(named.mark), path=json_path(("name",)), hint="Make both the same.")
             )
+        document.faults.extend(_unstated_faults(root))
     if document.faults or root is None:
         raise PlatformError(*document.faults)
     return _platform(root.plain(), path)
+
+
+def _unstated_faults(root: Node) -> Iterator[Fault]:
+    """Facts without which the qualcomm toolchain can make nothing for the platform."""
+    data = root.plain() if isinstance(root.value, dict) else {}
+    if "qualcomm" not in (data.get("toolchains") or ()):
+        return
+    for name in _OF_QUALCOMM:
+        fact = data.get(name)
+        if fact is None or (isinstance(fact, dict) and "value" in fact and fact["value"] is None):
+            node = root.find((name,)) if fact is not None else root.find(("toolchains",))
+            what = f"the fact {name!r} of a platform that toolchain qualcomm serves is not stated"
+            hint = "State it, with its source: see qcs9075.yaml."
+            yield Fault(what=what, where=str(node.mark), path=json_path((name,)), hint=hint)
 
 
 def _platform(data: Mapping[str, Any], path: Path) -> Platform:
@@ -133,3 +150,97 @@ def _platform(data: Mapping[str, Any], path: Path) -> Platform:
         file=path,
         **facts,
     )
+
+
+# Facts of several SoCs that one binary is for: what holds for all of them. Others must be the same.
+_LISTED = ("soc", "march", "soc_model")
+_SMALLEST = ("max_core_num", "vtcm_bytes")
+_COMMON = ("precisions", "activation_granularities", "lanes")
+_TRUST: tuple[Status, ...] = ("stated", "inferred", "conflict")
+
+
+def combine(name: str, known: Mapping[str, Platform]) -> Platform:
+    """The platform called ``name``: one of ``known``, or several of one toolchain that share a binary, joined by ``+``.
+
+    Of several the compiler's names are comma lists in the order of their SoC ids; numbers are the smallest, precisions
+    and lanes those that all have; other facts must be equal. Raises PlatformError with every fault; none has a place.
+    """
+    if "+" not in name and name in known:
+        return known[name]
+    faults = list(_part_faults(name, known))
+    if faults:
+        raise PlatformError(*faults)
+    parts = [known[part] for part in name.split("+")]
+    faults = list(_pair_faults(name, parts))
+    if faults:
+        raise PlatformError(*faults)
+    return Platform(
+        name=name,
+        title=" and ".join(part.title for part in parts),
+        vendor=parts[0].vendor,
+        toolchains=("qualcomm",),
+        file=parts[0].file,
+        **{fact: _combined(fact, parts) for fact in FACTS},
+    )
+
+
+def _part_faults(name: str, known: Mapping[str, Platform]) -> Iterator[Fault]:
+    parts = name.split("+")
+    for part in dict.fromkeys(parts):
+        if part not in known:
+            yield Fault(what=f"there is no platform {part!r}", hint=did_you_mean(part, known))
+        elif len(parts) > 1 and "qualcomm" not in known[part].toolchains:
+            able = " and ".join(sorted(other for other, found in known.items() if "qualcomm" in found.toolchains))
+            what = f"{part} cannot share a binary with others: toolchain qualcomm alone makes one for several SoCs"
+            yield Fault(what=what, hint=f"Make {part} a platform of its own." + (f" It is for {able}." if able else ""))
+        if parts.count(part) > 1:
+            yield Fault(what=f"{part!r} stands in {name!r} more than once", hint="Name each SoC once.")
+
+
+def _pair_faults(name: str, parts: Sequence[Platform]) -> Iterator[Fault]:
+    """What keeps platforms that exist from sharing a binary, or from being called so."""
+    ids = [int(part.soc_model.value or 0) for part in parts]
+    if len(set(ids)) < len(ids):
+        yield Fault(what=f"{name!r} names one SoC twice: soc_model {ids[0]}", hint="Name each SoC once.")
+        return
+    ordered = [part.name for _, part in sorted(zip(ids, parts, strict=True), key=lambda pair: pair[0])]
+    if "+".join(ordered) != name:
+        hint = f"Write {'+'.join(ordered)!r}: in the order of their SoC ids, so that one binary has one name."
+        yield Fault(what=f"{name!r} is not in order", hint=hint)
+    for fact in FACTS:
+        stated = {part.name: getattr(part, fact).value for part in parts}
+        if fact in _COMMON:
+            if not _shared(list(stated.values())):
+                yield Fault(what=f"{_told(stated)}: they have no {fact} in common", hint="Make two targets of them.")
+        elif fact not in (*_LISTED, *_SMALLEST) and len(set(stated.values())) > 1:
+            yield Fault(what=f"{fact} differs: {_told(stated)}", hint="Make two targets of them.")
+
+
+def _combined(name: str, parts: Sequence[Platform]) -> Fact[Any]:
+    facts: list[Fact[Any]] = [getattr(part, name) for part in parts]
+    values = [fact.value for fact in facts]
+    if name in _LISTED:
+        value: Any = ",".join(values)
+    elif name in _SMALLEST:
+        value = min(values)
+    else:
+        value = _shared(values) if name in _COMMON else values[0]
+    sources = list(dict.fromkeys(fact.source for fact in facts))
+    if len(sources) > 1:
+        sources = [f"{part.name}: {fact.source}" for part, fact in zip(parts, facts, strict=True)]
+    return Fact(
+        value=value,
+        source="; ".join(sources),
+        status=max((fact.status for fact in facts), key=_TRUST.index),
+        note=" ".join(dict.fromkeys(fact.note for fact in facts if fact.note)),
+    )
+
+
+def _shared(values: Sequence[Sequence[str] | None]) -> tuple[str, ...]:
+    """What stands in all, in the order of the first."""
+    first, *others = [value or () for value in values]
+    return tuple(item for item in first if all(item in other for other in others))
+
+
+def _told(stated: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} has {value}" for name, value in stated.items())

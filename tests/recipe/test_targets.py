@@ -169,3 +169,88 @@ def test_the_shipped_project() -> None:
         if recipe.name != "decoder_block":  # logits of weights that nothing trained have no metric
             assert recipe.metric is not None
             assert recipe.metric.data.exists()
+
+
+def test_one_binary_for_two_socs(tmp_path: Path) -> None:
+    more = "platforms: [qcs9075, qcs9075+qcs8275]\nplatform_options: {qcs9075+qcs8275: {sdk: {bsp: a}}}"
+    write(tmp_path, "r.yaml", SMALL.replace("platforms: [generic]", more))
+    catalogue = load_catalogue(tmp_path)
+    assert names("r", catalogue=catalogue) == ["r_qcs9075", "r_qcs9075-qcs8275"]
+    (pair,) = resolve("r_qcs9075-qcs8275", catalogue, "qualcomm")
+    assert (pair.platform.soc_model.value, pair.platform.march.value) == ("77,82", "v73,v75")
+    assert pair.options.sdk.bsp == "a"
+    assert (pair.toolchain, pair.lane.value) == ("qualcomm", "a8w8")
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "what", "hint"),
+    [
+        ("platforms: [qcs9075+qcs8276]", "$.platforms[0]", "there is no platform 'qcs8276'", "'qcs8275'"),
+        ("platform: qcs8275+qcs9075", "$.platform", "not in order", "'qcs9075+qcs8275'"),
+        ("platforms: [generic, j6p+qcs9075]", "$.platforms[1]", "cannot share", "of its own"),
+        (
+            "platform: qcs9075+qcs8275\nplatform_options: {qcs9075+qcs8275: {output_no_padding: true}}",
+            '$.platform_options["qcs9075+qcs8275"].output_no_padding',
+            "pad nothing",
+            "Horizon",
+        ),
+        (
+            "platform: qcs6490\ntoolchain_options: {qualcomm: {vtcm_mb: 4}}",
+            "$.toolchain_options.qualcomm.vtcm_mb",
+            "has 2",
+            "At most 2",
+        ),
+        (
+            "platforms: [qcs9075, qcs6490]\ntoolchain_options: {qualcomm: {vtcm_mb: 8}}",
+            "$.toolchain_options.qualcomm.vtcm_mb",
+            "qcs6490",
+            "At most 2",
+        ),
+        (
+            "platforms: [j6p]\ntoolchain_options: {qualcomm: {vtcm_mb: 8}}",
+            "$.toolchain_options.qualcomm",
+            "no target",
+            "qcs9075",
+        ),
+        (
+            "platform: qcs9075\nplatform_options: {qcs9075: {core_num: 2}}",
+            "$.platform_options.qcs9075.core_num",
+            "1",
+            "core",
+        ),
+        (
+            "platform: qcs9075\nplatform_options: {qcs9075: {max_l2m_size: 1MiB}}",
+            "$.platform_options.qcs9075.max_l2m_size",
+            "L2M",
+            "no L2M",
+        ),
+    ],
+)
+def test_what_a_qualcomm_platform_rules_out(tmp_path: Path, more: str, path: str, what: str, hint: str) -> None:
+    recipe = load_recipe(write(tmp_path, "r.yaml", SMALL.replace("platforms: [generic]", more)))
+    with pytest.raises(RecipeError) as caught:
+        targets(recipe, PLATFORMS)
+    faults = [fault for fault in caught.value.faults if fault.path == path]
+    assert [len(faults), len(caught.value.faults)] == [1, 1]
+    assert what in faults[0].what
+    assert hint in faults[0].hint
+    assert faults[0].where.startswith(f"{recipe.file}:5") or faults[0].where.startswith(f"{recipe.file}:6")
+
+
+def test_options_of_qualcomm_with_another_toolchain_asked_for_are_no_fault_of_the_recipe(tmp_path: Path) -> None:
+    more = "platforms: [generic, qcs9075]\ntoolchain_options: {qualcomm: {vtcm_mb: 8}}"
+    recipe = load_recipe(write(tmp_path, "r.yaml", SMALL.replace("platforms: [generic]", more)))
+    assert [target.toolchain for target in targets(recipe, PLATFORMS)] == ["reference", "qualcomm"]
+
+
+def test_a_pair_and_a_platform_of_its_targets_name_collide(tmp_path: Path) -> None:
+    text = (ROOT / "platforms" / "qcs9075.yaml").read_text(encoding="utf-8")
+    folder = tmp_path / "platforms"
+    folder.mkdir()
+    for name in ("qcs9075", "qcs8275"):
+        (folder / f"{name}.yaml").write_text((ROOT / "platforms" / f"{name}.yaml").read_text(encoding="utf-8"))
+    (folder / "qcs9075-qcs8275.yaml").write_text(text.replace("name: qcs9075", "name: qcs9075-qcs8275"))
+    write(tmp_path, "r.yaml", SMALL.replace("[generic]", "[qcs9075+qcs8275, qcs9075-qcs8275]"))
+    with pytest.raises(RecipeError) as caught:
+        load_catalogue(tmp_path)
+    assert "r_qcs9075-qcs8275" in caught.value.faults[0].what

@@ -5,13 +5,14 @@ A recipe that is refused is told with these at once, instead of one round later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from npubake.document.tree import Node, json_path
 from npubake.document.tree import Path as Place
-from npubake.errors import Fault
-from npubake.nearest import did_you_mean
+from npubake.errors import Fault, PlatformError
+from npubake.platforms import Platform, combine
 from npubake.recipe.convert import DIGEST, path_at
 from npubake.recipe.data import why_no_data
 from npubake.recipe.places import why_no_file
@@ -25,13 +26,17 @@ _FILES: tuple[Place, ...] = (
 _DATA: tuple[Place, ...] = (("calibration", "data"), ("metric", "data"))
 
 
-def named_faults(root: Node, platforms: Iterable[str]) -> list[Fault]:
+def named_faults(root: Node, platforms: Mapping[str, Platform]) -> list[Fault]:
     """Platforms that have no file, and paths that lead nowhere, in the merged tree of a recipe."""
-    return [*_platform_faults(root, tuple(platforms)), *_file_faults(root), *_data_faults(root)]
+    return [*_platform_faults(root, platforms), *_file_faults(root), *_data_faults(root)]
 
 
-def no_platform(name: str, where: str, path: str, known: Iterable[str]) -> Fault:
-    return Fault(what=f"there is no platform {name!r}", where=where, path=path, hint=did_you_mean(name, known))
+def platform_at(name: str, where: str, path: str, known: Mapping[str, Platform]) -> Platform | tuple[Fault, ...]:
+    """The platform called ``name`` (of several SoCs ``a+b``), or what is wrong with the name, at its place."""
+    try:
+        return combine(name, known)
+    except PlatformError as error:
+        return tuple(replace(fault, where=where, path=path) for fault in error.faults)
 
 
 def no_file(file: Path, where: str, path: str) -> Fault | None:
@@ -41,11 +46,12 @@ def no_file(file: Path, where: str, path: str) -> Fault | None:
     return Fault(what=f"{file}: {reason}", where=where, path=path, hint=hint) if reason else None
 
 
-def _platform_faults(root: Node, known: tuple[str, ...]) -> Iterator[Fault]:
+def _platform_faults(root: Node, known: Mapping[str, Platform]) -> Iterator[Fault]:
     for place, node in root.walk():
         stated = place == ("platform",) or (len(place) == 2 and place[0] == "platforms")
-        if stated and isinstance(node.value, str) and node.value not in known:
-            yield no_platform(node.value, str(node.mark), json_path(place), known)
+        if stated and isinstance(node.value, str):
+            found = platform_at(node.value, str(node.mark), json_path(place), known)
+            yield from found if isinstance(found, tuple) else ()
 
 
 def _file_faults(root: Node) -> Iterator[Fault]:

@@ -13,6 +13,7 @@ from npubake.document.tree import Path as Place
 from npubake.errors import Fault
 from npubake.nearest import did_you_mean
 from npubake.recipe.presets import PRESETS
+from npubake.recipe.qualcomm_rules import qualcomm_rules
 from npubake.recipe.quant_rules import quant_rules
 
 _YUV = ("nv12", "yuv444")
@@ -33,6 +34,7 @@ _HELD_AGAINST: dict[str, tuple[Place, ...]] = {
     ),
     "runtime_input": (("model", "inputs"),),
     "platform_options": (("platform",), ("platforms",), ("model", "inputs")),
+    "toolchain_options": (("quant_config", "lane"),),
 }
 
 
@@ -41,7 +43,7 @@ def broken_rules(root: Node) -> list[Fault]:
     data = root.plain()
     return [
         Fault(what=what, where=str(_arising(root, place)), path=json_path(place), hint=hint)
-        for rule in (_platforms, _preset, _runtime_inputs, _calibration, quant_rules, _options)
+        for rule in (_platforms, _preset, _runtime_inputs, _calibration, quant_rules, qualcomm_rules, _options)
         for place, what, hint in rule(data)
     ]
 

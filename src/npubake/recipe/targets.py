@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from npubake.document.tree import json_path
 from npubake.errors import Fault, RecipeError, UsageError
 from npubake.nearest import did_you_mean
 from npubake.platforms import Platform, load_platforms
 from npubake.recipe.loader import discover, in_reading_order, load_recipe, read_tree
-from npubake.recipe.named import named_faults, no_platform
+from npubake.recipe.named import named_faults, platform_at
 from npubake.recipe.recipe import PlatformOptions, Recipe, RuntimeInput
 
 TRIAL_SUFFIX = "-fast"  # of the folder below build/ that a --fast trial goes to
@@ -54,15 +55,27 @@ def targets(recipe: Recipe, platforms: Mapping[str, Platform], toolchain: str | 
     found = []
     for index, name in enumerate(recipe.platforms):
         path = "$.platform" if recipe.single else f"$.platforms[{index}]"
-        platform = platforms.get(name)
-        if platform is None:
-            faults.append(no_platform(name, recipe.where(path), path, platforms))
+        platform = platform_at(name, recipe.where(path), path, platforms)
+        if isinstance(platform, tuple):
+            faults.extend(platform)
             continue
         faults.extend(_misfits(recipe, platform, toolchain))
         found.append(_target(recipe, platform, toolchain))
+    if len(found) == len(recipe.platforms) and toolchain is None:
+        faults.extend(_unread(recipe, found))
     if faults:
         raise RecipeError(*faults)
     return tuple(found)
+
+
+def _unread(recipe: Recipe, found: Sequence[Target]) -> Iterable[Fault]:
+    """Options of a toolchain that makes none of the targets: they would be ignored."""
+    path = "$.toolchain_options.qualcomm"
+    if "qualcomm" in recipe.toolchain_options and all(target.toolchain != "qualcomm" for target in found):
+        makers = " and ".join(dict.fromkeys(target.toolchain for target in found))
+        what = f"options of toolchain qualcomm, which makes no target of this recipe ({makers} makes them)"
+        hint = "Remove them, or add a platform that it serves, as qcs9075."
+        yield Fault(what=what, where=recipe.where(path), path=path, hint=hint)
 
 
 def _target(recipe: Recipe, platform: Platform, asked: str | None) -> Target:
@@ -92,8 +105,14 @@ def _misfits(recipe: Recipe, platform: Platform, asked: str | None) -> Iterable[
             path="" if asked else "$.toolchain",
             hint=f"{platform.name} is served by: {', '.join(platform.toolchains)}.",
         )
+    yield from _option_misfits(recipe, platform)
+    yield from _memory_misfits(recipe, platform)
+
+
+def _option_misfits(recipe: Recipe, platform: Platform) -> Iterable[Fault]:
+    """What ``platform_options`` asks that the platform's file rules out."""
     options = recipe.options(platform.name)
-    base = f"$.platform_options.{platform.name}"
+    base = json_path(("platform_options", platform.name))
     if options.core_num > platform.max_core_num.value:
         path = f"{base}.core_num"
         what = f"{options.core_num} cores on {platform.name}, which has at most {platform.max_core_num.value}"
@@ -104,6 +123,23 @@ def _misfits(recipe: Recipe, platform: Platform, asked: str | None) -> Iterable[
         path = f"{base}.max_l2m_size"
         what = f"{options.max_l2m_bytes} bytes of L2M on {platform.name}"
         hint = f"At most {limit} bytes ({limit / (1 << 20):g} MiB)." if limit else "This platform has no L2M."
+        yield Fault(what=what, where=recipe.where(path), path=path, hint=hint)
+    if platform.soc_model.value is not None:
+        for name in ("input_no_padding", "output_no_padding"):
+            if getattr(options, name):
+                path = f"{base}.{name}"
+                what = f"'{name}' on {platform.name}, whose binaries pad nothing"
+                hint = "Remove it: tensors of an HTP binary are dense; the option is one of Horizon platforms."
+                yield Fault(what=what, where=recipe.where(path), path=path, hint=hint)
+
+
+def _memory_misfits(recipe: Recipe, platform: Platform) -> Iterable[Fault]:
+    """Vector memory beyond the SoC's: the compiler would lower it without a word."""
+    asked, limit = recipe.toolchain_options.get("qualcomm", {}).get("vtcm_mb"), platform.vtcm_bytes.value
+    if asked is not None and limit is not None and asked << 20 > limit:
+        path = "$.toolchain_options.qualcomm.vtcm_mb"
+        what = f"{asked} MiB of vector memory on {platform.name}, which has {limit >> 20}"
+        hint = f"At most {limit >> 20}; without the key the graph may use all of it."
         yield Fault(what=what, where=recipe.where(path), path=path, hint=hint)
 
 
@@ -161,7 +197,7 @@ def refuse_collisions(found: Sequence[Target], recipes: Mapping[str, Recipe]) ->
     for target in found:
         twin = seen.setdefault(target.name, target)
         owner = twin.recipe if twin is not target else recipes.get(target.name, target.recipe)
-        if owner.name != target.recipe.name:
+        if twin is not target or owner.name != target.recipe.name:
             faults[target.name] = Fault(
                 what=f"the target name {target.name!r} is also made by recipe {owner.name!r} ({owner.file.name})",
                 where=target.recipe.where("$.name"),
@@ -210,10 +246,10 @@ def _named(word: str, catalogue: Catalogue, toolchain: str | None) -> tuple[Targ
         return targets(catalogue.recipes[word], catalogue.platforms, toolchain)
     target = catalogue.targets.get(word)
     if target is not None:
-        return _again(target, catalogue, toolchain)
+        return _again(target, toolchain)
     for target in catalogue.targets.values():
         for other in target.platform.toolchains:
-            (candidate,) = _again(target, catalogue, other)
+            (candidate,) = _again(target, other)
             if candidate.name == word and toolchain in (None, other):
                 return (candidate,)
     for name, error in catalogue.broken.items():
@@ -222,9 +258,9 @@ def _named(word: str, catalogue: Catalogue, toolchain: str | None) -> tuple[Targ
     return ()
 
 
-def _again(target: Target, catalogue: Catalogue, toolchain: str | None) -> tuple[Target, ...]:
+def _again(target: Target, toolchain: str | None) -> tuple[Target, ...]:
     """The same recipe and platform by ``toolchain``; refused where it does not serve the platform."""
     faults = tuple(_misfits(target.recipe, target.platform, toolchain)) if toolchain else ()
     if faults:
         raise RecipeError(*faults)
-    return (_target(target.recipe, catalogue.platforms[target.platform.name], toolchain),) if toolchain else (target,)
+    return (_target(target.recipe, target.platform, toolchain),) if toolchain else (target,)
