@@ -1,0 +1,1 @@
+"""Qualcomm toolchain: a decided float model becomes QDQ in the forms that the HTP compiler takes."""

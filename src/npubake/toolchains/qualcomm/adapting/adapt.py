@@ -1,0 +1,83 @@
+"""Qualcomm toolchain: the decided float model as QDQ in the forms that the HTP compiler takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from npubake.graph.inference import infer_shapes, without_graph_body
+from npubake.graph.naming import all_names
+from npubake.graph.opset import IR_VERSION
+from npubake.graph.summary import GraphSummary
+from npubake.quant.model_facts import model_facts
+from npubake.quant.parameters import QuantizationParameters
+from npubake.toolchains.qualcomm.adapting.computing import computed_in
+from npubake.toolchains.qualcomm.adapting.deciding import GridTable
+from npubake.toolchains.qualcomm.adapting.edges import compilable_model
+from npubake.toolchains.qualcomm.adapting.recording import Written, adapt_record, float_record
+from npubake.toolchains.qualcomm.adapting.request import Adapted, AdaptRequest, Sources
+from npubake.toolchains.qualcomm.adapting.spelling import Speller
+from npubake.toolchains.qualcomm.adapting.writing import UnitWriter
+
+
+def adapt(model: onnx.ModelProto, summary: GraphSummary, sources: Sources, request: AdaptRequest) -> Adapted:
+    """The QDQ model of ``sources``, and the same with the edges of ``request``. ``model`` is untouched.
+
+    Without parameters the float model itself. Raises StageError for weights in a format that the compiler does not take
+    and for tensors of which nothing is known; RecipeError for a runtime input that fits no input.
+    """
+    if sources.parameters is None:
+        edges = compilable_model(model, {}, {}, request)
+        return Adapted(model=model, compilable=edges.model, record=float_record(summary, edges, request))
+    written = quantised_model(model, summary, sources, sources.parameters)
+    edges = compilable_model(written.model, written.codes, written.grids, request)
+    return Adapted(model=written.model, compilable=edges.model, record=adapt_record(summary, written, edges, request))
+
+
+def quantised_model(
+    model: onnx.ModelProto, summary: GraphSummary, sources: Sources, parameters: QuantizationParameters
+) -> Written:
+    """The whole graph in node units, float32 at its edges."""
+    facts = model_facts(model)
+    computing = computed_in(summary, parameters)
+    spelling = Speller(model=model, summary=summary, facts=facts, parameters=parameters, computing=computing).spell()
+    floats = _float_tensors(summary) | frozenset(spelling.like)
+    grids = GridTable(spelling=spelling, floats=floats, parameters=parameters, statistics=sources.statistics).decide()
+    writer = UnitWriter(
+        grids=grids,
+        floats=floats,
+        values=_float_values(facts.initializers),
+        outputs=frozenset(summary.outputs),
+        names=all_names(model) | spelling.constants.keys() | spelling.like.keys(),
+    )
+    for name in summary.inputs:
+        writer.add_input(name)
+    for operation in spelling.operations:
+        writer.add(operation)
+    writer.finish()
+    constants = [numpy_helper.from_array(value, name) for name, value in spelling.constants.items()]
+    made = _assembled(model, writer, constants)
+    return Written(model=made, spelling=spelling, writer=writer, floats=floats)
+
+
+def _float_tensors(summary: GraphSummary) -> frozenset[str]:
+    return frozenset(name for name, fact in summary.tensors.items() if fact.dtype == "float32")
+
+
+def _float_values(initializers: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: value for name, value in initializers.items() if value.dtype == np.float32}
+
+
+def _assembled(model: onnx.ModelProto, writer: UnitWriter, constants: list[onnx.TensorProto]) -> onnx.ModelProto:
+    made = without_graph_body(model)
+    made.ir_version = max(made.ir_version, IR_VERSION)
+    made.graph.node.extend(writer.nodes)
+    read = {name for node in writer.nodes for name in node.input} | {value.name for value in made.graph.output}
+    stored = (*model.graph.initializer, *constants, *writer.constants)
+    made.graph.initializer.extend(tensor for tensor in stored if tensor.name in read)
+    return infer_shapes(made)

@@ -1,0 +1,74 @@
+"""Qualcomm toolchain: the nodes of the adapted graph before their quantisers are written. Plain data of onnx nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from npubake.quant.parameters import WeightType
+from npubake.quant.ranges import Range
+from npubake.toolchains.qualcomm.adapting.grids import Bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EncodedWeights:
+    """A constant operand in integers. codes: of ``dtype`` (int4 in int8), in the shape of the operand; scales: float64,
+    one a channel along ``axis``; zero_point: of all channels. bias: float32 [channels] at slot 2, or None.
+    """
+
+    initializer: str
+    dtype: WeightType
+    axis: int
+    codes: NDArray[Any]
+    scales: NDArray[np.float64]
+    zero_point: int = 0
+    bias_name: str = ""
+    bias: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operation:
+    """One node that the compiler computes at once. node: operands by the names of float tensors; integer: whether it is
+    computed in integers, of ``bits`` at least; why: of what stays in float.
+    """
+
+    node: onnx.NodeProto
+    integer: bool
+    bits: Bits = 8
+    why: str = ""
+    weights: EncodedWeights | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What was spelt otherwise than in the float model, for the record."""
+
+    node: str
+    what: str
+    why: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Spelling:
+    """All operations in order, and what spelling brought in. constants: new initialisers; shapes: of new tensors; like:
+    new tensor -> the one whose grid it shares; ranges: of tensors that nobody observed.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    like: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
+    forms: list[Form] = field(default_factory=list)
+
+    def readers(self) -> Mapping[str, list[Operation]]:
+        """Tensor -> the operations that read it."""
+        found: dict[str, list[Operation]] = {}
+        for operation in self.operations:
+            for name in dict.fromkeys(operation.node.input):
+                found.setdefault(name, []).append(operation)
+        return found

@@ -1,0 +1,64 @@
+"""Qualcomm toolchain: what ``adapt`` is asked for and what it answers. Data; parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from npubake.calibration.statistics import TensorStatistics
+from npubake.errors import Fault, RecipeError
+from npubake.fixedpoint.colour import RuntimeInput
+from npubake.quant.lanes import parse_lane
+from npubake.quant.parameters import QuantizationParameters
+from npubake.toolchains.qualcomm.adapting.runtime_types import RUNTIME_TYPES
+from npubake.toolchains.qualcomm.facts import Io
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptRequest:
+    """lane: canonical spelling; io: what the binary takes and gives; runtime: what the board feeds, by model input."""
+
+    lane: str
+    io: Io = "quantized"
+    runtime: tuple[RuntimeInput, ...] = ()
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> AdaptRequest:
+        """From the stage's parameters. Raises RecipeError for a runtime input that has no nodes here."""
+        specs = [RuntimeInput.from_facts(name, facts) for name, facts in params.get("runtime_input", {}).items()]
+        faults = [
+            Fault(
+                what=f"{spec.type} has no nodes that the HTP compiler takes",
+                path=f"$.runtime_input.{spec.name}",
+                hint=f"one of {', '.join(RUNTIME_TYPES)}",
+            )
+            for spec in specs
+            if spec.type not in RUNTIME_TYPES
+        ]
+        if faults:
+            raise RecipeError(*faults)
+        return cls(
+            lane=parse_lane(params["lane"]).name,
+            io=params.get("io", "quantized"),
+            runtime=tuple(spec for spec in specs if spec.type != "featuremap"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What decides the integers: parameters (None in a lane that has none) and what was observed of the same graph."""
+
+    parameters: QuantizationParameters | None = None
+    statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Adapted:
+    """model: float32 inputs and outputs; compilable: those that the binary gets; record: docs/architecture.md."""
+
+    model: onnx.ModelProto
+    compilable: onnx.ModelProto
+    record: dict[str, Any]

@@ -1,0 +1,184 @@
+"""Qualcomm toolchain: fusion groups -> operations in the forms that the compiler takes. The float model enters.
+
+A Relu or Clip behind a convolution is left out where the grid clips to its bounds itself; a MatMul with a bias becomes
+a Gemm (QNN's FullyConnected, whose int32 bias costs no rounding between).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log1p, prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from npubake.errors import Fault, StageError
+from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
+from npubake.quant.operands import ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
+from npubake.quant.parameters import QuantizationParameters, WeightParameters
+from npubake.quant.ranges import Range, including_zero
+from npubake.quant.weights import encode_weights
+from npubake.toolchains.qualcomm.adapting.computing import Computing
+from npubake.toolchains.qualcomm.adapting.grids import of_parameters
+from npubake.toolchains.qualcomm.adapting.operations import EncodedWeights, Form, Operation, Spelling
+
+
+@dataclass(slots=True, kw_only=True)
+class Speller:
+    """Spells one model. facts: its constants and attributes; computing: of every group, what it computes in."""
+
+    model: onnx.ModelProto
+    summary: GraphSummary
+    facts: ModelFacts
+    parameters: QuantizationParameters
+    computing: Mapping[str, Computing]
+
+    def spell(self) -> Spelling:
+        """Raises StageError with every layer whose weights have no form that the compiler takes."""
+        made, faults = Spelling(), list[Fault]()
+        nodes = {node.name: node for node in self.model.graph.node}
+        for group in self.summary.groups:
+            members = [nodes[name] for name in group.nodes]
+            how = self.computing[group.name]
+            if not how.integer:
+                made.operations += [Operation(node=node, integer=False, why=how.why) for node in members]
+            elif group.kind in WEIGHTED_KINDS:
+                try:
+                    self._spell_weighted(made, group, members)
+                except StageError as error:
+                    faults += error.faults
+            else:
+                self._spell_plain(made, group, members)
+        if faults:
+            raise StageError(*faults)
+        return made
+
+    def _spell_plain(self, made: Spelling, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> None:
+        kept = self._without_clamp(made, members) if group.kind == "add" else list(members)
+        made.ranges |= self._gate_ranges(group, members)
+        bits = self.computing[group.name].bits
+        made.operations += [Operation(node=node, integer=True, bits=bits) for node in kept]
+
+    def _spell_weighted(self, made: Spelling, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> None:
+        operand = weighted_operand(self.summary, group, self.facts, nodes_by_name(self.summary))
+        weights = encoded(operand, self.parameters.weights[group.name])
+        kept = self._without_clamp(made, members)
+        bits = self.computing[group.name].bits
+        anchor, others = kept[0], kept[1:]
+        if operand.bias_node and operand.bias_node != anchor.name:
+            bias = next(node for node in others if node.name == operand.bias_node)
+            others.remove(bias)
+            made.operations += self._fully_connected(made, anchor, bias.output[0], weights, group)
+        elif anchor.op_type == "Gemm" and weights.axis == 1:
+            anchor = _copied(anchor)
+            _set_attribute(anchor, "transB", 1)
+            made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=_transposed(weights)))
+        else:
+            made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=weights))
+        made.operations += [Operation(node=node, integer=True, bits=bits) for node in others]
+
+    def _fully_connected(
+        self, made: Spelling, product: onnx.NodeProto, result: str, weights: EncodedWeights, group: FusionGroup
+    ) -> list[Operation]:
+        """MatMul and Add as one Gemm, between reshapes to rows where there are more than two axes."""
+        bits, name = self.computing[group.name].bits, product.name
+        source, shape = product.input[0], self.summary.tensors[product.input[0]].shape
+        made.forms.append(Form(node=name, what="MatMul and Add as Gemm", why="its bias is not rounded in between"))
+        encoded_rows = _transposed(weights)
+        names = [weights.initializer, weights.bias_name]
+        if len(shape) == 2:
+            gemm = helper.make_node("Gemm", [source, *names], [result], name=name, transB=1)
+            return [Operation(node=gemm, integer=True, bits=bits, weights=encoded_rows)]
+        rows, rough = f"{name}/rows", f"{name}/product"
+        made.like |= {rows: source, rough: result}
+        made.constants[f"{name}/rows_shape"] = np.array([prod(shape[:-1]), shape[-1]], np.int64)
+        made.constants[f"{name}/shape"] = np.array([*shape[:-1], len(weights.scales)], np.int64)
+        nodes = [
+            helper.make_node("Reshape", [source, f"{name}/rows_shape"], [rows], name=f"{name}/ToRows"),
+            helper.make_node("Gemm", [rows, *names], [rough], name=name, transB=1),
+            helper.make_node("Reshape", [rough, f"{name}/shape"], [result], name=f"{name}/FromRows"),
+        ]
+        held = {name: encoded_rows}
+        return [Operation(node=node, integer=True, bits=bits, weights=held.get(node.name)) for node in nodes]
+
+    def _without_clamp(self, made: Spelling, members: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """The nodes of a group whose last one may be a Relu or Clip; without it where its output's grid clips so."""
+        clamp, kept = members[-1], list(members)
+        if len(members) < 2 or clamp.op_type not in ("Relu", "Clip"):
+            return kept
+        grid = of_parameters(self.parameters.tensors[clamp.output[0]])
+        low, high = self._bounds(clamp)
+        if not grid.implies(low, high):
+            made.like[clamp.input[0]] = clamp.output[0]
+            return kept
+        made.forms.append(Form(node=clamp.name, what=f"{clamp.op_type} left out", why="its output's grid clips so"))
+        last = _copied(members[-2])
+        last.output[0] = clamp.output[0]
+        return [*members[:-2], last]
+
+    def _bounds(self, clamp: onnx.NodeProto) -> tuple[float, float]:
+        bounds = [-np.inf if clamp.op_type == "Clip" else 0.0, np.inf]
+        for slot, name in enumerate(clamp.input[1:3]):
+            if name:
+                bounds[slot] = float(self.facts.initializers[name].reshape(-1)[0])
+        return bounds[0], bounds[1]
+
+    def _gate_ranges(self, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> dict[str, Range]:
+        """Ranges of what lies inside x * gate(x), from the range of x: monotone functions of its ends."""
+        if group.function not in ("mish", "quick_gelu") or len(members) < 3:
+            return {}
+        span = of_parameters(self.parameters.tensors[group.inputs[0]]).span
+        first = members[0]
+        if first.op_type == "Softplus":
+            return {first.output[0]: including_zero(_softplus(span.low), _softplus(span.high))}
+        factor = next(self.facts.initializers[name] for name in first.input if name in self.facts.initializers)
+        ends = [float(factor.reshape(-1)[0]) * end for end in (span.low, span.high)]
+        return {first.output[0]: including_zero(min(ends), max(ends))}
+
+
+def encoded(operand: WeightedOperand, entry: WeightParameters) -> EncodedWeights:
+    """The operand by its parameters. Raises StageError for formats that the compiler does not take."""
+    zero_points, why = set(entry.zero_points or (0,)), ""
+    if entry.group_size:
+        why = f"weights with a scale for each {entry.group_size} input channels"
+    elif len(zero_points) > 1 or (entry.zero_points and len(set(entry.scales)) > 1):
+        why = "weights with a zero point a channel"
+    elif entry.dtype == "int4" and entry.zero_points:
+        why = "weights of 4 bits with a zero point"
+    if why:
+        hint = "set weights: {granularity: per_channel, symmetric: true} for this layer"
+        raise StageError(Fault(what=f"the HTP compiler does not take {why}", where=operand.node, hint=hint))
+    bias = operand.channel_bias()
+    return EncodedWeights(
+        initializer=operand.initializer,
+        dtype=entry.dtype,
+        axis=operand.axis,
+        codes=encode_weights(operand.weights, entry),
+        scales=np.array(entry.scales, np.float64),
+        zero_point=zero_points.pop(),
+        bias_name=operand.bias_name,
+        bias=None if bias is None else bias.reshape(-1),
+    )
+
+
+def _transposed(weights: EncodedWeights) -> EncodedWeights:
+    return replace(weights, axis=0, codes=np.ascontiguousarray(weights.codes.T)) if weights.axis == 1 else weights
+
+
+def _softplus(value: float) -> float:
+    return max(value, 0.0) + log1p(exp(-abs(value)))
+
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _set_attribute(node: onnx.NodeProto, name: str, value: Any) -> None:
+    kept = [entry for entry in node.attribute if entry.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute(name, value)])
