@@ -28,6 +28,11 @@ def has_float(subject: Subject) -> bool:
     return "float16" in subject.target.platform.precisions.value
 
 
+def by_aimet(subject: Subject) -> bool:
+    """Whether AIMET quantises, in place of our own quantiser."""
+    return options(subject).get("quantiser", "npubake") == "aimet"
+
+
 def io(subject: Subject) -> str:
     """What the binary takes and gives: ``quantized`` integers (the default of integer lanes) or ``float``."""
     return str(options(subject).get("io", "float" if in_float(subject) else "quantized"))
@@ -47,6 +52,17 @@ def of_probe(subject: Subject) -> dict[str, Any]:
 def of_adapt(subject: Subject) -> dict[str, Any]:
     """Of ``adapt``: no SoC, so that platforms share it."""
     return {"lane": subject.target.lane.value, **stated(io=io(subject), runtime_input=_runtime(subject))}
+
+
+def of_quantise_aimet(subject: Subject) -> dict[str, Any]:
+    """Of ``quantise_aimet``: of the SoC its architecture alone, which AIMET has a configuration for."""
+    config = subject.target.recipe.quant_config
+    march = str(subject.target.platform.march.value)
+    return {
+        "lane": subject.target.lane.value,
+        "march": march,
+        **stated(method=(config.calibration.method, "auto"), weight_bits=config.weights.bits),
+    }
 
 
 def of_float_adapt() -> dict[str, Any]:

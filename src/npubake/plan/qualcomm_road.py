@@ -44,6 +44,9 @@ class QualcommRoad(TargetRoad):
         if own.in_float(self.subject):
             self._add("adapt", self._optimised(), own.of_adapt(self.subject), files)
             return
+        if own.by_aimet(self.subject):
+            self._add("adapt", self._quantised_by_aimet(), own.of_adapt(self.subject), files)
+            return
         real = self._decisions()
         given = {
             **real,
@@ -54,6 +57,17 @@ class QualcommRoad(TargetRoad):
         if any(task.name == "observe transformed" for task in self.made):
             given["transformed_statistics"] = self._from("observe transformed", "statistics")
         self._add("adapt", given, own.of_adapt(self.subject), files)
+
+    def _quantised_by_aimet(self) -> dict[str, list[Input]]:
+        """Add AIMET in place of ``calibrate`` and ``tune``; what ``adapt`` reads."""
+        target = self.subject.name
+        files = {"model": f"{target}_aimet_model.onnx", "encodings": f"{target}.encodings", "record": "aimet.json"}
+        given = {**self._optimised(), "samples": self._from("samples", "samples")}
+        # A model that makes NaN or Inf itself is told by observe, by example and tensor.
+        after = [task.id for task in self.made if task.name in ("check", "probe", "observe")]
+        self._add("quantise_aimet", given, own.of_quantise_aimet(self.subject), files, after=after)
+        made = {"quantised": "model", "quantised_record": "record"}
+        return {**self._optimised(), **{port: self._from("quantise_aimet", name) for port, name in made.items()}}
 
     def _qdq_model(self) -> dict[str, list[Input]]:
         """The QDQ model with the float model's inputs and outputs."""
@@ -66,10 +80,11 @@ class QualcommRoad(TargetRoad):
             "optimized": {"reference": original, "candidate": optimised, "graph": self._from("optimize", "graph")}
         }
         if not own.in_float(self.subject):
+            maker = "quantise_aimet" if own.by_aimet(self.subject) else self.decided
             found["calibrated"] = {
                 "reference": optimised,
-                "candidate": self._from(self.decided, "model"),
-                "candidate_record": self._from(self.decided, "record"),
+                "candidate": self._from(maker, "model"),
+                "candidate_record": self._from(maker, "record"),
             }
             found["quantized"] = {
                 "reference": optimised,

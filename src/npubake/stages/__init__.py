@@ -10,6 +10,7 @@ Artifact types (one file each):
   parameters      quantisation parameters (``quant.parameters``)
   record          JSON facts about what a stage did (tables, certificates, provenance)
   figures         JSON figures of a measure; verdict: a gate's JSON answer
+  encodings       AIMET's own file of scales and offsets
   deployable      the reference package; bundle: the released archive
   context_binary  what the HTP compiler makes; its wrapper is an ONNX model that names it; log: text
 """
@@ -176,9 +177,18 @@ STAGES: dict[str, Stage] = {
                 "statistics": "statistics?",
                 "transformed_statistics": "statistics?",
                 "decisions": "record?",
+                "quantised": "onnx?",
+                "quantised_record": "record?",
             },
             {"model": "onnx", "compilable": "onnx", "record": "record"},
             _ONNX,
+        ),
+        _stage(
+            "quantise_aimet",
+            1,
+            {"model": "onnx", "graph": "graph", "samples": "sample_set"},
+            {"model": "onnx", "encodings": "encodings", "record": "record"},
+            (*_RUNTIME, "aimet-onnx"),
         ),
         _stage(
             "compile_htp",

@@ -1,0 +1,6 @@
+"""Qualcomm toolchain: AIMET as the quantiser. The optimised float model and samples enter, a QDQ model leaves.
+
+``settings``: a lane and an SoC in AIMET's words; ``simulation``: AIMET itself, in a process of its own;
+``encodings``: the file that it exports; ``qdq``: its model in this project's names; ``coverage``: what has no encoding;
+``quantising``: the whole of it; ``refusals``: what of a recipe AIMET cannot heed, for ``check``.
+"""
