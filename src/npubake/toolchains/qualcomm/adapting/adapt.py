@@ -66,7 +66,9 @@ def quantised_model(
 
 
 def _float_tensors(summary: GraphSummary) -> frozenset[str]:
-    return frozenset(name for name, fact in summary.tensors.items() if fact.dtype == "float32")
+    """Computed ones and inputs; constants are no activations."""
+    names = [*summary.inputs, *(name for node in summary.nodes for name in node.outputs)]
+    return frozenset(name for name in names if name and summary.tensors[name].dtype == "float32")
 
 
 def _float_values(initializers: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
