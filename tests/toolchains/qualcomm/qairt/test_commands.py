@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,8 +48,8 @@ def lines(conversion_asked: Conversion) -> list[str]:
 def test_the_road_to_a_dlc() -> None:
     assert lines(asked()) == [
         (
-            "qairt-converter --input_network model.onnx --output_path float/model.dlc --source_model_input_shape images "
-            "1,3,640,640 --target_backend HTP --float_bitwidth 16 --quantization_overrides model.encodings"
+            "qairt-converter --input_network model.onnx --output_path float/model.dlc --source_model_input_shape "
+            "images 1,3,640,640 --target_backend HTP --float_bitwidth 16 --quantization_overrides model.encodings"
         ),
         (
             "qairt-quantizer --input_dlc float/model.dlc --output_dlc model.dlc --act_bitwidth 16 --weights_bitwidth 8 "
@@ -203,7 +204,7 @@ def test_the_order_of_encodings_is_that_of_their_names(version: EncodingsVersion
     from npubake.toolchains.qualcomm.qairt.encodings import encodings_text, of_record
 
     entries = {name: {"dtype": "uint8", "scale": 1.0, "zero_point": 0} for name in ("b", "a", "c")}
-    record = {"coverage": {"float": []}}
+    record: dict[str, Any] = {"coverage": {"float": []}}
     one = of_record({**record, "tensors": entries}, None, [])
     two = of_record({**record, "tensors": dict(reversed(entries.items()))}, None, [])
     assert encodings_text(one, version) == encodings_text(two, version)

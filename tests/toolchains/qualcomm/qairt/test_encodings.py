@@ -190,7 +190,7 @@ DAMAGED: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("version", "place", "what"), DAMAGED)
 def test_what_departs_from_the_specification_is_named(version: EncodingsVersion, place: Any, what: str) -> None:
     content = json.loads(encodings_text(of_parameters(_parameters(), {}), version))
-    inside = content
+    inside: Any = content
     for step in place[:-1]:
         inside = inside[step]
     del inside[place[-1]]

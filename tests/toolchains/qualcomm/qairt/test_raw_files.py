@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_lists_of_one_and_of_several_inputs() -> None:
 
 
 def test_files_have_the_paths_of_the_list() -> None:
-    example = {"a/b": np.ones((1, 2), np.float32), "ids": np.array([7], np.int64)}
+    example: dict[str, np.ndarray[Any, Any]] = {"a/b": np.ones((1, 2), np.float32), "ids": np.array([7], np.int64)}
     files = files_of(3, example, {"ids": "int64"})
     assert [file.path for file in files] == ["raw/00003_a_b.raw", "raw/00003_ids.raw"]
     assert files[1].data == struct.pack("<q", 7)
