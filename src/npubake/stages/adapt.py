@@ -1,6 +1,7 @@
 """stages: ``adapt``, the decided float model as QDQ in the forms that the HTP compiler takes. An adapter.
 
-Parameters: ``lane``, ``io``, ``runtime_input``. Without input ``parameters`` the float model, with its edges.
+Parameters: ``lane``, ``io``, ``runtime_input``. Without input ``parameters`` the float model, with its edges; with
+``quantised`` another quantiser's QDQ model, of which the edges alone are made.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
 from npubake.stages.json_files import write_json
 from npubake.toolchains.qualcomm.adapting.adapt import adapt
-from npubake.toolchains.qualcomm.adapting.request import AdaptRequest, Sources
+from npubake.toolchains.qualcomm.adapting.request import Adapted, AdaptRequest, Sources
+from npubake.toolchains.qualcomm.aimet.adopting import adopt
 
 
 def run(job: Job) -> None:
     """Write ``model``, ``compilable`` and ``record``. StageError where the parameters belong to another graph."""
-    made = adapt(
+    made = _adopted(job) or adapt(
         load_model(job.input("model")),
         GraphSummary.load(job.input("graph")),
         _sources(job),
@@ -28,6 +30,15 @@ def run(job: Job) -> None:
     save_model(made.model, job.outputs["model"])
     save_model(made.compilable, job.outputs["compilable"])
     write_json(job, "record", made.record)
+
+
+def _adopted(job: Job) -> Adapted | None:
+    """Another quantiser's model with its edges; None where there is none."""
+    quantised = job.optional("quantised")
+    if quantised is None:
+        return None
+    record = json.loads(job.input("quantised_record").read_text(encoding="utf-8"))
+    return adopt(load_model(quantised), record, AdaptRequest.from_params(job.params))
 
 
 def _sources(job: Job) -> Sources:
