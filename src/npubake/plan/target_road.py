@@ -19,7 +19,11 @@ from npubake.stages import STAGES
 
 MEASURED_EXAMPLES = 16  # of the validation set, for tensor comparisons; the product metric sees all of it
 # What a failing gate looks at besides its own figures, in the order of the road.
-EVIDENCE = {"quantized": ("calibrated", "ptq"), "product": ("calibrated", "ptq", "quantized")}
+EVIDENCE = {
+    "quantized": ("calibrated", "ptq"),
+    "compiled": ("calibrated", "quantized"),
+    "product": ("calibrated", "ptq", "quantized"),
+}
 # What save_sample publishes, by port; the scales are NAME_parameters.json, which every build publishes.
 SAVED_SAMPLES, SAVED_STATISTICS = {"samples": "calibration_samples.npz"}, {"statistics": "calibration_statistics.npz"}
 

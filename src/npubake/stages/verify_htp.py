@@ -1,10 +1,48 @@
-"""stages: ``verify_htp``. An adapter."""
+"""stages: ``verify_htp``, the compiled artifact read again as it will be packaged, and a recorded example run again."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 from npubake.pipeline.stage import Job
+from npubake.stages.json_files import write_json
+from npubake.toolchains.qualcomm import verification
+from npubake.toolchains.qualcomm.emulation import Artifact, How
+from npubake.toolchains.recorded import read_recorded, write_recorded
+
+RECORDED = 4  # examples in the bundle: the detector's inputs and outputs are about 1 MB each
+REPEATED = 1  # of them, run again in a fresh process
 
 
 def run(job: Job) -> None:
-    """Not written yet."""
-    raise NotImplementedError(job.params)
+    """Write ``record`` and ``outputs``; StageError where a file is not what was compiled and measured, GateError where
+    the artifact is not the QDQ model.
+    """
+    contract, metadata, figures = (
+        json.loads(job.input(port).read_text(encoding="utf-8")) for port in ("contract", "metadata", "figures")
+    )
+    wrapper, binary = (job.input(port).read_bytes() for port in ("wrapper", "binary"))
+    artifact = Artifact(wrapper=wrapper, binary=binary, contract=contract)
+    verification.require_artifact(artifact, metadata)
+    emulated = read_recorded(job.input("emulated").read_bytes(), "emulated")
+    verification.require_repeated(artifact, emulated[:REPEATED], How(progress=job.progress))
+    compared = verification.comparisons(figures)
+    verification.judge(compared)
+    runs = write_recorded(job.outputs["outputs"], emulated[:RECORDED])
+    record = {
+        "version": 1,
+        "provenance": [],
+        "boundary": "QDQ model -> compiled artifact in the emulator",
+        "exact": False,
+        "tolerance": {"cosine": verification.AGREEMENT_COSINE},
+        "comparisons": compared,
+        "boxes": figures.get("boxes"),
+        "agreement": figures["agreement"],
+        "runs": runs,
+        "repeated": min(REPEATED, len(emulated)),
+        "wrapper_sha256": hashlib.sha256(wrapper).hexdigest(),
+        "binary_sha256": hashlib.sha256(binary).hexdigest(),
+        "recorded_sha256": hashlib.sha256(job.outputs["outputs"].read_bytes()).hexdigest(),
+    }
+    write_json(job, "record", record)

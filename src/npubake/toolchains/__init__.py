@@ -6,8 +6,9 @@ Imports nothing heavy: ``plan``, ``list`` and ``doctor`` ask this module.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from npubake.errors import Fault, ToolchainError, UsageError
 
@@ -18,6 +19,27 @@ TOOLCHAINS: Mapping[str, str] = {
     "qualcomm": "npubake.toolchains.qualcomm.probe:probe",
     "mobilint": "npubake.toolchains.vendors:probe_mobilint",
 }
+# What ``doctor`` tells of a usable toolchain; the function takes nothing and answers with Details.
+_DETAILS: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.details:details"}
+# Toolchains whose options decide what they need; the function takes the options and answers with Faults.
+_NEEDS: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.needs:missing"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What a toolchain here is made of, and what of it does not work."""
+
+    facts: Mapping[str, str]
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A target, and the toolchain that is to make it with the recipe's options."""
+
+    target: str
+    toolchain: str
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +60,7 @@ def probe(name: str) -> Probe:
     if name not in TOOLCHAINS:
         hint = f"toolchains: {', '.join(TOOLCHAINS)}"
         raise UsageError(Fault(where=name, what=f"there is no toolchain {name!r}", hint=hint))
-    module, _, function = TOOLCHAINS[name].partition(":")
-    ask: Callable[[], Probe] = getattr(importlib.import_module(module), function)
+    ask: Callable[[], Probe] = _loaded(TOOLCHAINS[name])
     return ask()
 
 
@@ -53,4 +74,47 @@ def require(name: str) -> Probe:
     found = probe(name)
     if not found.usable:
         raise ToolchainError(Fault(where=name, what=found.why, hint=found.hint))
+    return found
+
+
+def details(name: str) -> Details | None:
+    """What a usable toolchain is made of; None where there is nothing more to tell. It may run the toolchain."""
+    if name not in _DETAILS:
+        return None
+    ask: Callable[[], Details] = _loaded(_DETAILS[name])
+    return ask()
+
+
+def missing(served: Sequence[Served]) -> dict[str, tuple[Fault, ...]]:
+    """Target -> what it needs and is not installed; targets that lack nothing are left out.
+
+    One fault a need: it lists all the targets that have it, and how to build the others by name.
+    """
+    lacking = {entry.target: tuple(_lacks(entry)) for entry in served}
+    able = [name for name, faults in lacking.items() if not faults]
+    needing: dict[Fault, list[str]] = {}
+    for name, faults in lacking.items():
+        for fault in faults:
+            needing.setdefault(fault, []).append(name)
+    told = {fault: _told(fault, names, able) for fault, names in needing.items()}
+    return {name: tuple(told[fault] for fault in faults) for name, faults in lacking.items() if faults}
+
+
+def _lacks(entry: Served) -> Iterable[Fault]:
+    if entry.toolchain in _NEEDS:
+        ask: Callable[[Mapping[str, Any]], Iterable[Fault]] = _loaded(_NEEDS[entry.toolchain])
+        yield from ask(entry.options)
+    elif not (found := probe(entry.toolchain)).usable:
+        yield Fault(where=entry.toolchain, what=found.why, hint=found.hint)
+
+
+def _told(fault: Fault, targets: Sequence[str], able: Sequence[str]) -> Fault:
+    others = f"; or build the others by name: recipe={','.join(able)}" if able else ""
+    verb = "needs it" if len(targets) == 1 else "need it"
+    return replace(fault, what=f"{fault.what}; {', '.join(targets)} {verb}", hint=f"{fault.hint}{others}")
+
+
+def _loaded(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found

@@ -17,11 +17,10 @@ from PIL import Image, ImageDraw
 
 from npubake.errors import StageError
 from npubake.toolchains.feeding import Picture
-from npubake.verify.detection import DetectionRule, detect, split_outputs
+from npubake.verify.detection import SHOWN, detect, split_outputs
 
 TOP = 5
 MOST_CLASSES = 1000  # wider outputs [1, N] are taken for something else than classes
-SHOWN = DetectionRule(score=0.25, overlap=0.65)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

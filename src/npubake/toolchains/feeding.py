@@ -45,6 +45,15 @@ class Fed:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One example that was fed and run. outputs: real values by name; note: what was run, where it is not plain."""
+
+    outputs: dict[str, NDArray[Any]]
+    fed: Fed
+    note: str = ""
+
+
 def feed(contract: Mapping[str, Any], files: Sequence[tuple[str, Path]], example: int | None = None) -> Fed:
     """Read the files of one example. files: (input name, image, .npy or .npz), the path of an array file with the row
     of a stack in brackets; the name may be '' where the model has one input. example: the row, where no brackets stand.

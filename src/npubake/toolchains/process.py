@@ -35,7 +35,7 @@ FIXED = {  # what every process sees; HOME and TMPDIR are its folder
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-REQUEST, ANSWER = "request.json", "answer.json"
+REQUEST, ANSWER, PRINTED = "request.json", "answer.json", "printed.txt"
 _PR_SET_PDEATHSIG = 1
 _LOOK_EVERY = 0.2  # seconds between two calls of ``watch``
 _TAIL = 2000  # characters of what a process printed that a fault shows
@@ -108,7 +108,8 @@ def run_module(
     timeout: float,
     watch: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Run ``python -m module`` of ours in ``folder``: the request is there as ``request.json``, the answer is returned.
+    """Run ``python -m module`` of ours in ``folder``: the request is there as ``request.json``, the answer is returned;
+    what it printed is left in ``printed.txt``.
 
     Raises the BuildError that the module raised (as StageError); StageError where it died without an answer.
     """
@@ -117,6 +118,7 @@ def run_module(
     command = [sys.executable, "-P", "-m", module]
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     ended = run(command, folder=folder, timeout=timeout, environment={"PYTHONPATH": path}, watch=watch)
+    (folder / PRINTED).write_bytes(ended.output)
     try:
         answer: dict[str, Any] = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError) as error:

@@ -28,6 +28,9 @@ class DetectionRule:
     most: int = 300
 
 
+SHOWN = DetectionRule(score=0.25, overlap=0.65)  # boxes that an application shows, YOLO's own default score
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detections:
     """corners: [N, 4] x1, y1, x2, y2; scores: [N], descending; classes: [N] indices."""

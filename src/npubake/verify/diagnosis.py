@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from npubake.errors import Fault, GateError
-from npubake.verify.gates import BOUNDARIES, UNITS, Check, Gate
+from npubake.verify.gates import BOUNDARIES, BOXES, UNITS, Check, Gate
 
 _SHOWN = 3  # tensors and outputs of one list
 
@@ -33,6 +33,7 @@ def refuse_failures(
     suspect, action = _not_finite(gate, failed, figures) or _suspect(gate, earlier)
     parts = [f"suspected: {suspect}; first: {action}", *(text for one in earlier if (text := one.text()))]
     parts += [_origins(entry) for entry in figures if entry.get("tensors")]
+    parts += [_agreement(entry["agreement"]) for entry in figures if entry.get("agreement")]
     fault = Fault(what="; ".join(_sentences(failed)), where=f"gate {gate.boundary}", hint="; ".join(parts))
     raise GateError(fault, facts={"checks": [asdict(check) for check in checks]})
 
@@ -58,7 +59,8 @@ class _Earlier:
 
     def __init__(self, gate: Gate, figures: Mapping[str, Any], failed: Sequence[Check]) -> None:
         self.boundary: str = figures["boundary"]
-        wanted = {check.output for check in failed} if gate.boundary != "product" else set(figures["outputs"])
+        whole = gate.boundary == "product" or any(check.figure == BOXES for check in failed)
+        wanted = set(figures["outputs"]) if whole else {check.output for check in failed}
         self._found = {name: found for name, found in figures["outputs"].items() if name in wanted}
         own = {name: value for name, value in gate.thresholds.items() if name in UNITS and name != "max_abs"}
         self._thresholds = own or BOUNDARIES[self.boundary].thresholds
@@ -117,6 +119,13 @@ def _origins(figures: Mapping[str, Any]) -> str:
     return f"worst tensors inside, where each is worse than all before it: {', '.join(found[:_SHOWN])}"
 
 
+def _agreement(agreement: Mapping[str, Any]) -> str:
+    """How the compiled artifact in its emulator differs from the QDQ model, worst output first."""
+    worst = sorted(agreement["outputs"].items(), key=lambda item: _low(item[1]["sqnr_db"]))[:_SHOWN]
+    shown = ", ".join(f"{name!r} {_figures(found)}" for name, found in worst)
+    return f"emulator against the QDQ model on the same examples: {shown}"
+
+
 def _low(value: float | None) -> float:
     """NaN (null) is worse than any number."""
     return -math.inf if value is None else value
@@ -148,6 +157,7 @@ def _drop(check: Check, detail: Mapping[str, float]) -> str:
 
 
 def _sentence(check: Check) -> str:
-    value = "NaN" if check.value is None else f"{check.value:.6g}{UNITS[check.figure]}"
+    unit = UNITS.get(check.figure, "")
+    value = "NaN" if check.value is None else f"{check.value:.6g}{unit}"
     side = "above" if check.figure == "max_abs" else "below"
-    return f"{check.figure} is {value}, {side} {check.threshold:g}{UNITS[check.figure]}"
+    return f"{check.figure} is {value}, {side} {check.threshold:g}{unit}"

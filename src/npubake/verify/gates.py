@@ -14,7 +14,12 @@ from npubake.errors import Fault, StageError
 from npubake.verify.bootstrap import paired_drop
 from npubake.verify.evidence import evidence_from_json
 
+BOXES = "boxes_matched"  # figure of a detector: the share of boxes that two models both show
 UNITS = {"cosine": "", "sqnr_db": " dB", "max_abs": ""}
+# Between the emulator and the QDQ model. A score within one step of the limit of 0.25 falls on either side, and a small
+# box loses an IoU of 0.9 by one step of a coordinate: one in ten may go so. More of them, and the artifact is not the
+# model whose product metric was measured.
+_BOXES_MATCHED = 0.9
 _LADDER = "better calibration data, asymmetric ranges, per-channel weights, percentile, int16 layers, a16w8"
 
 
@@ -23,7 +28,8 @@ class Boundary:
     """Where two models are compared, who is suspected when they differ, and what to do first.
 
     thresholds: the starting values of the seed documents; a recipe's own come first. alone: suspect and action once
-    the boundaries before it are known to pass; empty where none is asked.
+    the boundaries before it are known to pass; empty where none is asked. boxes: least share of matched boxes, where
+    the figures have one.
     """
 
     between: str
@@ -31,6 +37,7 @@ class Boundary:
     action: str
     thresholds: Mapping[str, float]
     alone: tuple[str, str] | None = None
+    boxes: float | None = None
 
 
 BOUNDARIES: Mapping[str, Boundary] = {
@@ -82,6 +89,7 @@ BOUNDARIES: Mapping[str, Boundary] = {
         action="compare the outputs listed: one that is wrong alone points at an operator; all of them at input names "
         "or layout",
         thresholds={"cosine": 0.999, "sqnr_db": 30.0},
+        boxes=_BOXES_MATCHED,
     ),
     "compiled": Boundary(
         between="the optimised float model and the compiled artifact, run in the vendor's emulator",
@@ -89,6 +97,7 @@ BOUNDARIES: Mapping[str, Boundary] = {
         action="compare the agreement of emulator and QDQ model: where they differ, give the worst layers int16; "
         f"else climb the ladder: {_LADDER}",
         thresholds={"cosine": 0.99, "sqnr_db": 20.0},
+        boxes=_BOXES_MATCHED,
     ),
     "product": Boundary(
         between="the product metric of the float model and of the quantised one",
@@ -147,17 +156,18 @@ def judge(gate: Gate, figures: Sequence[Mapping[str, Any]]) -> list[Check]:
     """
     if figures and all(entry["kind"] == "product" for entry in figures):
         return [_judge_product(gate, figures)]
-    return [check for entry in figures for check in _judge_tensors(gate, entry)]
+    return [check for entry in figures for check in (*_judge_tensors(gate, entry), *_judge_boxes(gate, entry))]
 
 
 def _judge_tensors(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
-    unknown = sorted(set(gate.thresholds) - set(UNITS))
+    known = {*UNITS, BOXES} if figures.get("boxes") else {*UNITS}
+    unknown = sorted(set(gate.thresholds) - known)
     if unknown or not figures["outputs"]:
         what = f"no figure is called {', '.join(unknown)}" if unknown else "the measure compared no output"
         raise StageError(Fault(what=what, where=gate.boundary, hint="figures: " + ", ".join(UNITS)))
     checks = []
     for output, found in figures["outputs"].items():
-        for figure, threshold in sorted(gate.thresholds.items()):
+        for figure, threshold in sorted((name, value) for name, value in gate.thresholds.items() if name != BOXES):
             value = found[figure]
             good = value is not None and (value <= threshold if figure == "max_abs" else value >= threshold)
             checks.append(
@@ -166,6 +176,27 @@ def _judge_tensors(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
                 )
             )
     return checks
+
+
+def _judge_boxes(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
+    """Of a detector: the share of boxes that the candidate and the model that it was made of both show."""
+    boxes = figures.get("boxes")
+    threshold = gate.thresholds.get(BOXES, BOUNDARIES[gate.boundary].boxes)
+    if boxes is None or threshold is None:
+        return []
+    counts = {name: float(boxes[name]) for name in ("matched", "only_candidate", "only_quantised")}
+    warning = "" if any(counts.values()) else "neither model shows a box in any example: nothing was compared"
+    return [
+        Check(
+            boundary=gate.boundary,
+            output="detections",
+            figure=BOXES,
+            value=boxes["fraction"],
+            threshold=threshold,
+            passed=boxes["fraction"] >= threshold,
+            warning=warning,
+        )
+    ]
 
 
 def _judge_product(gate: Gate, figures: Sequence[Mapping[str, Any]]) -> Check:

@@ -21,10 +21,10 @@ from onnx import helper
 from npubake.errors import Fault, StageError
 from npubake.toolchains import pictures
 from npubake.toolchains.qualcomm.deployment import LICENCE, checklist, runtime_needs
+from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
 
 CONTRACT_VERSION = 1
 NAME = "qualcomm"
-WRAPPER, BINARY = "model_ctx.onnx", "model_ctx_qnn.bin"  # the wrapper names the binary
 _PLANES = {"gray": ("gray",), "nv12": ("y", "uv")}
 _NOTES = {
     "edges": "dense tensors, rows without padding; the names are the wrapper's and the binary's",

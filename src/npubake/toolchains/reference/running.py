@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from npubake.toolchains import canonical_zip
-from npubake.toolchains.board_edges import Arrays
-from npubake.toolchains.feeding import Fed, feed
+from npubake.toolchains.feeding import Run, feed
 from npubake.toolchains.reference import bundle
 from npubake.toolchains.reference.executor import Executor, run_values
 from npubake.toolchains.reference.package_file import Package
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """outputs: real values by name; fed: the example, with the pictures it was made from and notes for people."""
-
-    outputs: Arrays
-    fed: Fed
 
 
 def load_package(path: Path) -> Package:
