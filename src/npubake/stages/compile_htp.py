@@ -1,10 +1,32 @@
-"""stages: ``compile_htp``. An adapter."""
+"""stages: ``compile_htp``, the adapted model into a context binary for its platform, and the contract."""
 
 from __future__ import annotations
 
+import json
+
+import onnx
+
 from npubake.pipeline.stage import Job
+from npubake.stages.json_files import write_json
+from npubake.toolchains.qualcomm.compiling import Asked, compile_model
+from npubake.toolchains.qualcomm.contract import build_contract, contract_bytes
+from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
 
 
 def run(job: Job) -> None:
-    """Not written yet."""
-    raise NotImplementedError(job.params)
+    """Write every output. Parameters: see ``docs/architecture.md``."""
+    record = json.loads(job.input("record").read_text(encoding="utf-8"))
+    asked = Asked(
+        model=job.input("compilable").read_bytes(),
+        platform=HtpPlatform.from_params(job.params["platform"]),
+        options=CompilerOptions.from_params(job.params.get("options", {})),
+    )
+    made = compile_model(asked, record, job.threads)
+    metadata = {**made.metadata.to_json(), "cpu_nodes": list(made.cpu_nodes)}
+    wrapper, files = onnx.load_model_from_string(made.wrapper), {"wrapper": made.wrapper, "binary": made.binary}
+    job.outputs["wrapper"].write_bytes(made.wrapper)
+    job.outputs["binary"].write_bytes(made.binary)
+    job.outputs["contract"].write_bytes(contract_bytes(build_contract(wrapper, files, metadata, record, job.params)))
+    job.outputs["log"].write_text(made.log, encoding="utf-8")
+    write_json(job, "metadata", metadata)
+    write_json(job, "trace", made.trace.to_json())

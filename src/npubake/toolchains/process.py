@@ -41,6 +41,10 @@ _LOOK_EVERY = 0.2  # seconds between two calls of ``watch``
 _TAIL = 2000  # characters of what a process printed that a fault shows
 
 
+class ProcessDied(StageError):
+    """One of our modules ended without an answer: the library that it loaded crashed, or the machine ended it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """How a process ended. status: its exit status, minus the signal's number where one ended it; output: what it
@@ -111,7 +115,7 @@ def run_module(
     """Run ``python -m module`` of ours in ``folder``: the request is there as ``request.json``, the answer is returned;
     what it printed is left in ``printed.txt``.
 
-    Raises the BuildError that the module raised (as StageError); StageError where it died without an answer.
+    Raises the BuildError that the module raised (as StageError); ProcessDied where it ended without an answer.
     """
     (folder / REQUEST).write_text(json.dumps(request, sort_keys=True), encoding="utf-8")
     (folder / ANSWER).unlink(missing_ok=True)
@@ -122,7 +126,7 @@ def run_module(
     try:
         answer: dict[str, Any] = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError) as error:
-        raise StageError(
+        raise ProcessDied(
             _fault(["python", "-m", module], f"ended without an answer: {ended.how}", ended.output)
         ) from error
     if "faults" in answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MODEL = "model.onnx"  # what is compiled
+MODEL, LOG = "model.onnx", "log.jsonl"  # what is compiled; what the compiler said, a JSON string a line
 WRAPPER, BINARY = "model_ctx.onnx", "model_ctx_qnn.bin"  # fixed: the wrapper names the binary, by its file name
 
 

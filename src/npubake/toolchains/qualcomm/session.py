@@ -6,30 +6,47 @@ compile in one process gives other bytes, and a library that crashes takes its p
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import onnxruntime
 import onnxruntime_qnn
 
 PROVIDER = "QNNExecutionProvider"
-WARNING = 2  # ORT_LOGGING_LEVEL_WARNING: the provider's reasons come as warnings
+VERBOSE, WARNING = 0, 2  # ORT_LOGGING_LEVEL_*: the provider's reasons come as warnings, QNN's own as verbose
+_REASONS = ("<E>", "ERROR:", "Validation FAILED")  # in what verbose lines the compiler says why
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
 
 @dataclass(slots=True, kw_only=True)
 class Log:
     """What onnxruntime and the provider say, in order, one line each: without times, processes or addresses.
 
-    Installed as the process's logger by ``open_session``; kept by the caller for what comes later.
+    Installed as the process's logger by ``open_session``; kept by the caller for what comes later. reasons: also what
+    QNN's validators and its graph compiler call errors, which it says to verbose loggers only; kept: a file that has
+    each line, as JSON, as soon as it is said: the libraries may end this process.
     """
 
+    reasons: bool = False
+    kept: IO[str] | None = None
     lines: list[str] = field(default_factory=list)
 
+    @property
+    def severity(self) -> int:
+        return VERBOSE if self.reasons else WARNING
+
     def __call__(self, severity: int, _category: str, _logger: str, location: str, message: str) -> None:
-        level = "VIWEF"[int(severity)] if 0 <= int(severity) <= 4 else "?"
-        self.lines.append(f"[{level}] {location.rpartition('/')[2]}] {message.rstrip()}")
+        level = int(severity)
+        if level >= WARNING or any(word in message for word in _REASONS):
+            text = _ADDRESS.sub("0x...", message.strip())
+            self.lines.append(f"[{'VIWEF'[level]}] {location.rpartition('/')[2]}] {text}")
+            if self.kept is not None:
+                self.kept.write(json.dumps(self.lines[-1]) + "\n")
+                self.kept.flush()
 
 
 def open_session(
@@ -44,9 +61,10 @@ def open_session(
     working folder). provider, entries: options of the provider and configuration entries of the session, beside the
     backend's path. Raises what onnxruntime raises.
     """
-    onnxruntime.set_default_logger_callback(log or Log(), WARNING)
+    log = log or Log()
+    onnxruntime.set_default_logger_callback(log, log.severity)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = WARNING
+    options.log_severity_level = log.severity
     options.intra_op_num_threads = options.inter_op_num_threads = threads
     for name, value in (entries or {}).items():
         options.add_session_config_entry(name, value)
