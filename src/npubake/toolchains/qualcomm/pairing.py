@@ -6,7 +6,7 @@ The vendor's loader asks none of this on a PC: a binary of another SoC or SDK ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from npubake.errors import Fault, StageError
 from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
 
 CONTEXT = "EPContext"
+COMPATIBILITY = "ep_compatibility_info."  # onnxruntime's property, followed by the provider's name
 _HINT = "wrapper, binary and contract are not of one build; take them from the build again"
 
 
@@ -62,18 +63,29 @@ def _wrapper_faults(contract: Mapping[str, Any], data: bytes) -> Iterator[str]:
         yield f"{len(contexts)} nodes of compiled parts, wanted one"
     if others and not contract["cpu_nodes"]:
         yield f"nodes that the CPU would run: {', '.join(others[:5])}"
-    for node in contexts:
-        stated = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
-        for name, wanted in (("ep_cache_context", BINARY), ("ep_sdk_version", contract["build"]["qnn"])):
-            found = stated.get(name, b"")
-            text = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
-            if text and text != wanted:
-                yield f"{name} is {text!r}, wanted {wanted!r}"
+    yield from _stated_faults(contract, model, contexts)
     for side, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
         held = [(value.name, *_form(value)) for value in values]
         said = [(entry["name"], entry["dtype"], tuple(entry["valid_shape"])) for entry in contract[side]]
         if held != said:
             yield f"its {side} are {held}, the contract's {said}"
+
+
+def _stated_faults(
+    contract: Mapping[str, Any], model: onnx.ModelProto, contexts: Sequence[onnx.NodeProto]
+) -> Iterator[str]:
+    """The binary's name and the SDK's build in each compiled node, and the SDK's version in the model's properties."""
+    for node in contexts:
+        stated = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+        for name, wanted in (("ep_cache_context", BINARY), ("ep_sdk_version", contract["build"]["qnn_build_id"])):
+            found = stated.get(name, b"")
+            text = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+            if text and text != wanted:  # of several nodes one holds the file's name
+                yield f"{name} is {text!r}, wanted {wanted!r}"
+    for entry in model.metadata_props:
+        version = entry.value.split(":")[2:3]  # form:backend:QNN:HTP:arch:SoC:...
+        if entry.key.startswith(COMPATIBILITY) and version != [contract["build"]["qnn"]]:
+            yield f"{entry.key} is {entry.value!r}, wanted QNN {contract['build']['qnn']}"
 
 
 def _form(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from npubake.errors import Fault, GateError, StageError
 from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
-from npubake.toolchains.qualcomm.metadata import read_metadata
+from npubake.toolchains.qualcomm.metadata import Metadata, read_metadata
 from npubake.toolchains.qualcomm.pairing import require_files, require_metadata
 from npubake.toolchains.recorded import Recorded, difference
 
@@ -27,9 +27,9 @@ def require_artifact(artifact: Artifact, metadata: Mapping[str, Any] | None, whe
     """
     files = {"wrapper": artifact.wrapper, "binary": artifact.binary}
     require_files(artifact.contract, files, where)
-    found = read_metadata(artifact.binary).to_json()
-    require_metadata(artifact.contract, found, where)
-    if metadata is not None and found["parts"] != metadata["parts"]:
+    found = read_metadata(artifact.binary)
+    require_metadata(artifact.contract, found.to_json(), where)
+    if metadata is not None and found.parts != Metadata.from_json(metadata).parts:
         what = "its metadata are not those that were read when it was compiled"
         raise StageError(Fault(where=f"{where}binary", what=what, hint="the store was changed: build again"))
 
