@@ -25,7 +25,11 @@ from npubake.pipeline import failpoints
 from npubake.pipeline.store import Blob, Record, refusal
 from npubake.pipeline.worker import Event, Specification, error_from
 
-_PASSED_ON = ("PATH", "HOME", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SSL_CERT_FILE", *failpoints.VARIABLES)
+_PASSED_ON = (
+    *("PATH", "HOME", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SSL_CERT_FILE"),
+    "QAIRT_SDK_ROOT",  # only says where the SDK lies; its version is a parameter of the stages that use it
+    *failpoints.VARIABLES,
+)
 FIXED = {  # of the environment of every stage
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",

@@ -150,8 +150,10 @@ def _tool_files(project: Project, tasks: tuple[Task, ...]) -> list[Path]:
 
 
 def _surroundings() -> list[Any]:
-    """Which Python looks where for packages (the first entry of sys.path is the command's own folder), which store."""
-    named = [os.environ.get(name, "") for name in ("PYTHONPATH", "NPUBAKE_STORE")]
+    """Which Python looks where for packages (the first entry of sys.path is the command's own folder), which store and
+    SDK are named.
+    """
+    named = [os.environ.get(name, "") for name in ("PYTHONPATH", "NPUBAKE_STORE", "QAIRT_SDK_ROOT")]
     return [sys.prefix, sys.version, sys.path[1:], *named]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from npubake.pipeline.task import Input, Output, Task
 from npubake.plan import qualcomm_parameters as own
@@ -13,17 +14,43 @@ BINARY = {"wrapper": "model_ctx.onnx", "binary": "model_ctx_qnn.bin"}  # the wra
 
 
 class QualcommRoad(TargetRoad):
-    """The compiler takes a QDQ model in its own forms; what it makes is measured in its emulator."""
+    """The compiler takes a QDQ model in its own forms; what it makes is measured in its emulator.
+
+    The road of the SDK is a subclass: other stages compile, emulate and verify.
+    """
+
+    EMULATE, VERIFY = "emulate", "verify_htp"
 
     def tasks(self) -> list[Task]:
         """All tasks of the target."""
         self._float_half()
-        self._add("probe", self._optimised(), own.of_probe(self.subject), {"report": "probe.json"})
+        self._probed()
         converted = self._converted()
         self._adapted()
         gates = [*self._measured(self._boundaries()), *self._product(self._qdq_model()), *converted]
         self._deployable(gates)
         return self.made
+
+    def _probed(self) -> None:
+        """The compiler asked before any calibration."""
+        self._add("probe", self._optimised(), own.of_probe(self.subject), {"report": "probe.json"})
+
+    def _compiled(self, adapted: str, files: Mapping[str, str], *, role: str, after: list[str]) -> None:
+        """What compiles the model that the role ``adapted`` made."""
+        model = {port: self._from(adapted, port) for port in ("compilable", "record")}
+        params = own.of_compile(self.subject, floating=role != "compile")
+        self._add("compile_htp", model, params, files, role=role, after=after)
+
+    def _emulation(self, boundary: Boundary) -> dict[str, Any]:
+        """Parameters of what runs the artifact in the emulator."""
+        return own.of_emulate(self.subject, boundary)
+
+    def _verification(self) -> dict[str, Any]:
+        """Parameters of what runs a recorded example again."""
+        return {}
+
+    def _checked(self) -> dict[str, Any]:
+        return own.of_check(self.subject)
 
     def _converted(self) -> list[str]:
         """The float model compiled and emulated, and its gate: a fault of the conversion is not one of the
@@ -33,9 +60,7 @@ class QualcommRoad(TargetRoad):
             return []
         after = [task.id for task in self.made if task.name in ("check", "probe", "observe")]
         self._add("adapt", self._optimised(), own.of_float_adapt(), {}, role="adapt float")
-        model = {port: self._from("adapt float", port) for port in ("compilable", "record")}
-        params = own.of_compile(self.subject, floating=True)
-        self._add("compile_htp", model, params, {}, role="compile float", after=after)
+        self._compiled("adapt float", {}, role="compile float", after=after)
         return self._emulated("converted", "compile float", "adapt float")
 
     def _adapted(self) -> None:
@@ -104,20 +129,20 @@ class QualcommRoad(TargetRoad):
         }
         role = "emulate" if compiled == "compile" else "emulate float"
         files = {"figures": f"figures/{boundary}.json"}
-        task = self._add("emulate", inputs, own.of_emulate(self.subject, boundary), files, role=role)
+        task = self._add(self.EMULATE, inputs, self._emulation(boundary), files, role=role)
         return self._judged(boundary, [Output(task=task, port="figures")])
 
     def _deployable(self, gates: list[str]) -> None:
         name = self.subject.name
-        model = {port: self._from("adapt", port) for port in ("compilable", "record")}
         files = {"trace": "compile_trace.json", "log": "compile.log", "metadata": "compile.json"}
-        self._add("compile_htp", model, own.of_compile(self.subject), files, role="compile", after=gates)
+        self._compiled("adapt", files, role="compile", after=gates)
         boundary: Boundary = "converted" if own.in_float(self.subject) else "compiled"
         judged = self._emulated(boundary, "compile", "adapt")
         binary = {port: self._from("compile", port) for port in (*BINARY, "contract")}
         inputs = {**binary, "metadata": self._from("compile", "metadata"), "emulated": self._from("emulate", "outputs")}
         figures = {"figures": self._from("emulate", "figures")}
-        self._add("verify_htp", {**inputs, **figures}, {}, {"record": "verify.json"}, role="verify", after=judged)
+        params, files = self._verification(), {"record": "verify.json"}
+        self._add(self.VERIFY, {**inputs, **figures}, params, files, role="verify", after=judged)
         parts = {
             **binary,
             "archive": self._from("samples", "archive"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from npubake.pipeline.graph import plan as arrange
 from npubake.pipeline.task import Task
+from npubake.plan.qairt_road import QairtRoad
 from npubake.plan.qualcomm_road import QualcommRoad
 from npubake.plan.reference_road import ReferenceRoad
 from npubake.plan.subject import Subject
@@ -21,5 +22,10 @@ def plan(subjects: Sequence[Subject], root: Path) -> tuple[Task, ...]:
 
     Raises BuildError where ports do not fit.
     """
-    tasks = [task for subject in subjects for task in ROADS[subject.target.toolchain](subject, root).tasks()]
+    tasks = [task for subject in subjects for task in _road(subject)(subject, root).tasks()]
     return arrange(sorted(tasks, key=lambda task: task.stage.name not in CHECKED_FIRST))
+
+
+def _road(subject: Subject) -> type[TargetRoad]:
+    """The toolchain's, or its road of the SDK where the recipe asks for that."""
+    return QairtRoad if QairtRoad.serves(subject) else ROADS[subject.target.toolchain]

@@ -18,7 +18,7 @@ class Subject:
 
     validation: None where the recipe states no metric; then the calibration set serves the tensor measures. weights:
     files beside the model that keep its values, in the order that ``import`` expects. loaded_samples, loaded_scales:
-    files of an earlier build that are used again.
+    files of an earlier build that are used again. sdk_version: of the vendor's SDK on this machine, where one is used.
     """
 
     target: Target
@@ -30,6 +30,7 @@ class Subject:
     loaded_samples: Path | None = None
     loaded_scales: Path | None = None
     fast: bool = False
+    sdk_version: str = ""
 
     @property
     def name(self) -> str:

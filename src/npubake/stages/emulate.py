@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from npubake.calibration.inference import TensorSession
 from npubake.calibration.samples import SampleSet
 from npubake.pipeline.stage import Job
 from npubake.stages.json_files import write_json
-from npubake.toolchains.board_edges import BoardEdges
+from npubake.toolchains.board_edges import Arrays, BoardEdges
 from npubake.toolchains.qualcomm.agreement import Agreement
 from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
 from npubake.toolchains.recorded import Recorded, write_recorded
@@ -24,6 +26,14 @@ def run(job: Job) -> None:
     artifact = Artifact(
         wrapper=job.input("wrapper").read_bytes(), binary=job.input("binary").read_bytes(), contract=contract
     )
+    how = How(processes=job.threads, progress=job.progress)
+    measure_artifact(job, contract, lambda feeds: emulate(artifact, feeds, how))
+
+
+def measure_artifact(
+    job: Job, contract: Mapping[str, Any], answer: Callable[[Sequence[Arrays]], Sequence[Arrays]]
+) -> None:
+    """The same of whatever runs the artifact. answer: its own inputs, an example each -> its own outputs."""
     models = (TracedModel.load(job.input("reference"), None),
               TracedModel.load(job.input("quantised"), job.input("record")))  # fmt: skip
     agreement, edges = Agreement(contract, job.params.get("metric", "")), BoardEdges(contract)
@@ -32,7 +42,7 @@ def run(job: Job) -> None:
         feeder = Feeder.of(contract, samples)
         chosen = evenly(samples.count, job.params["count"])
         feeds = [edges.peel(feeder.candidate(index)) for index in chosen]
-        made = emulate(artifact, feeds, How(processes=job.threads, progress=job.progress))
+        made = answer(feeds)
         done = [
             Recorded(example=samples.describe(index), inputs=given, outputs=outputs)
             for index, given, outputs in zip(chosen, feeds, made, strict=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 
 from npubake.pipeline.stage import Job
 from npubake.stages.json_files import write_json
 from npubake.toolchains.qualcomm import verification
 from npubake.toolchains.qualcomm.emulation import Artifact, How
-from npubake.toolchains.recorded import read_recorded, write_recorded
+from npubake.toolchains.recorded import Recorded, read_recorded, write_recorded
 
 RECORDED = 4  # examples in the bundle: the detector's inputs and outputs are about 1 MB each
 REPEATED = 1  # of them, run again in a fresh process
@@ -19,14 +20,21 @@ def run(job: Job) -> None:
     """Write ``record`` and ``outputs``; StageError where a file is not what was compiled and measured, GateError where
     the artifact is not the QDQ model.
     """
-    contract, metadata, figures = (
-        json.loads(job.input(port).read_text(encoding="utf-8")) for port in ("contract", "metadata", "figures")
+    contract, metadata = (
+        json.loads(job.input(port).read_text(encoding="utf-8")) for port in ("contract", "metadata")
     )
     wrapper, binary = (job.input(port).read_bytes() for port in ("wrapper", "binary"))
     artifact = Artifact(wrapper=wrapper, binary=binary, contract=contract)
     verification.require_artifact(artifact, metadata)
     emulated = read_recorded(job.input("emulated").read_bytes(), "emulated")
     verification.require_repeated(artifact, emulated[:REPEATED], How(progress=job.progress))
+    write_verified(job, emulated)
+
+
+def write_verified(job: Job, emulated: Sequence[Recorded]) -> None:
+    """Judge the figures against the QDQ model; write ``record`` and ``outputs``. emulated: all that was measured."""
+    figures = json.loads(job.input("figures").read_text(encoding="utf-8"))
+    wrapper, binary = (job.input(port).read_bytes() for port in ("wrapper", "binary"))
     compared = verification.comparisons(figures)
     verification.judge(compared)
     runs = write_recorded(job.outputs["outputs"], emulated[:RECORDED])

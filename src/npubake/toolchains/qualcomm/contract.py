@@ -52,7 +52,7 @@ def build_contract(
     runtime = record["runtime_inputs"]
     contract: dict[str, Any] = {
         "version": CONTRACT_VERSION,
-        "toolchain": {"name": NAME, "version": metadata["tools"]["onnxruntime_qnn"]},
+        "toolchain": {"name": NAME, "version": metadata["tools"].get("onnxruntime_qnn", metadata["tools"]["qnn"])},
         "platform": _platform(params),
         "lane": record["lane"],
         "io": record["io"],

@@ -64,9 +64,13 @@ def _wrapper_faults(contract: Mapping[str, Any], data: bytes) -> Iterator[str]:
     if others and not contract["cpu_nodes"]:
         yield f"nodes that the CPU would run: {', '.join(others[:5])}"
     yield from _stated_faults(contract, model, contexts)
+    renamed = contract.get("binary_names", {})  # by the SDK's converters, where the contract keeps the model's names
     for side, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
         held = [(value.name, *_form(value)) for value in values]
-        said = [(entry["name"], entry["dtype"], tuple(entry["valid_shape"])) for entry in contract[side]]
+        said = [
+            (renamed.get(entry["name"], entry["name"]), entry["dtype"], tuple(entry["valid_shape"]))
+            for entry in contract[side]
+        ]
         if held != said:
             yield f"its {side} are {held}, the contract's {said}"
 

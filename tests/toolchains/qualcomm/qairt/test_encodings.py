@@ -74,8 +74,8 @@ def test_the_grid_of_an_encoding_is_that_of_dequantize_linear(dtype: str, zero_p
     np.testing.assert_allclose(entry["scale"] * (codes + entry["offset"]), wanted, rtol=1e-6)
     assert entry["min"] == pytest.approx(wanted.min(), rel=1e-6)
     assert entry["max"] == pytest.approx(wanted.max(), rel=1e-6)
-    (entry,) = new["activation_encodings"]
-    np.testing.assert_allclose(entry["scale"][0] * (codes + entry["offset"][0]), wanted, rtol=1e-6)
+    (newer,) = new["activation_encodings"]
+    np.testing.assert_allclose(newer["scale"][0] * (codes + newer["offset"][0]), wanted, rtol=1e-6)
 
 
 def test_the_example_of_aimets_specification_is_made_again() -> None:

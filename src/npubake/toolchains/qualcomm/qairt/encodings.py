@@ -129,6 +129,17 @@ def of_record(
     return _sorted(ours, theirs)
 
 
+def of_file(content: Mapping[str, Any]) -> Encodings:
+    """What a checked file of encodings holds, of either version: another quantiser's."""
+    old = content["version"] == "0.6.1"
+    made = [
+        [_from_old(name, entries) for name, entries in content[side].items()] if old
+        else [_from_new(entry) for entry in content[side]]
+        for side in ("activation_encodings", "param_encodings")
+    ]  # fmt: skip
+    return _sorted(*made)
+
+
 def encodings_text(encodings: Encodings, version: EncodingsVersion) -> str:
     """The file, sorted and with a line a tensor. Raises StageError where ``version`` cannot hold an entry."""
     if version == "0.6.1":
@@ -189,6 +200,28 @@ def _new_form(entry: Encoding) -> dict[str, Any]:
     kind = "PER_BLOCK" if entry.block_size else "PER_CHANNEL" if entry.per_channel else "PER_TENSOR"
     facts = {"is_sym": entry.symmetric, "scale": list(entry.scales), "offset": list(entry.offsets)}
     return {**head, "dtype": "INT", "enc_type": kind, **blocks, **facts}
+
+
+def _from_old(name: str, entries: list[dict[str, Any]]) -> Encoding:
+    integers = [entry for entry in entries if entry["dtype"] == "int"]
+    return Encoding(
+        name=name,
+        bits=entries[0]["bitwidth"],
+        scales=tuple(float(entry["scale"]) for entry in integers),
+        offsets=tuple(int(entry["offset"]) for entry in integers),
+        per_channel=len(integers) > 1,
+    )
+
+
+def _from_new(entry: Mapping[str, Any]) -> Encoding:
+    return Encoding(
+        name=entry["name"],
+        bits=entry["bw"],
+        scales=tuple(float(scale) for scale in entry.get("scale", ())),
+        offsets=tuple(int(first) for first in entry.get("offset", ())),
+        per_channel=entry["enc_type"] != "PER_TENSOR",
+        block_size=entry.get("block_size", 0),
+    )
 
 
 def _quantizer_args(encodings: Encodings, version: EncodingsVersion) -> dict[str, Any]:
