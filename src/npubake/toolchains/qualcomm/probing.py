@@ -1,0 +1,54 @@
+"""Qualcomm toolchain: whether the SoC's compiler takes a model at all, before any effort of calibration.
+
+A model that was adapted with assumed ranges is compiled once, with the least optimisation: the compiler decides by
+types, shapes and operators, which ranges do not change. 0.6 s for a detector of 640 x 640 pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import onnx
+
+from npubake.errors import Fault, PlatformError, StageError
+from npubake.toolchains.qualcomm import checks
+from npubake.toolchains.qualcomm.compiling import Asked, attempt
+from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
+from npubake.toolchains.qualcomm.operators import Operators
+from npubake.toolchains.qualcomm.trace import read_trace
+from npubake.toolchains.qualcomm.translation import explain_failure, explain_nodes
+
+LEAST = 1  # optimization of the probe's compile
+
+
+def refuse_lane(platform: HtpPlatform, lane: str) -> None:
+    """Raises PlatformError for a lane that the SoC's hardware does not compute."""
+    if lane not in platform.lanes:
+        what = f"lane {lane} cannot run on {platform.name} (HTP {', '.join(platform.arch)})"
+        hint = f"its lanes: {', '.join(platform.lanes)}"
+        raise PlatformError(Fault(what=what, where=platform.name, path="$.lanes", hint=hint))
+
+
+def look_ahead(compilable: onnx.ModelProto, platform: HtpPlatform, options: CompilerOptions) -> dict[str, Any]:
+    """The report: ``{version, soc_model, qnn_operators: {type: count}, cpu_nodes: [names that stay on the CPU]}``.
+
+    Raises StageError with every node that the compiler refuses and that ``cpu_nodes`` does not name; RecipeError for a
+    name there that is no node; PlatformError for a platform that the compiler knows otherwise.
+    """
+    operators = Operators.of(compilable)
+    checks.refuse_unknown_nodes(options.cpu_nodes, operators)
+    cheapest = replace(options, optimization=LEAST)
+    made = attempt(Asked(model=compilable.SerializeToString(), platform=platform, options=cheapest), reasons=True)
+    trace = read_trace(made.trace, made.log, operators)
+    if made.error:
+        raise StageError(*explain_failure(made.error, made.log, trace, operators, platform))
+    refused = tuple(one for one in trace.unsupported if one.node not in options.cpu_nodes)
+    if refused:
+        raise StageError(*explain_nodes(refused, operators, platform))
+    return {
+        "version": 1,
+        "soc_model": ",".join(str(model) for model in platform.soc_models),
+        "qnn_operators": dict(trace.qnn_operators),
+        "cpu_nodes": [one.node for one in trace.unsupported],
+    }
