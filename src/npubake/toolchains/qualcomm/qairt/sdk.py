@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from npubake.errors import Fault, ToolchainError
 from npubake.toolchains.qualcomm.qairt.flags import flags_of
+from npubake.toolchains.vendor_sdk import TakenSdk
 
 Converter = Literal["qairt", "qnn"]  # to a DLC and through the quantizer; to C++ and through the library generator
 
@@ -88,6 +89,17 @@ def find_sdk(converter: Converter, variables: Mapping[str, str] = os.environ) ->
     if absent:
         raise ToolchainError(*(_fault(f"the SDK has no {os.path.relpath(path, root)}") for path in absent))
     return sdk
+
+
+def taken(options: Mapping[str, Any]) -> TakenSdk | None:
+    """The SDK that ``toolchain_options.qualcomm`` takes; None on the other road, or where there is none to take."""
+    if options.get("road", "wheel") != "sdk":
+        return None
+    try:
+        found = find_sdk(options.get("sdk", {}).get("converter", "qairt"))
+    except ToolchainError:
+        return None  # toolchains.missing tells it, with the targets that need it
+    return TakenSdk(version=found.version, stated=found.stated)
 
 
 def _described(root: Path) -> Sdk:
