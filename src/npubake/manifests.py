@@ -6,7 +6,8 @@ import json
 import shutil
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from npubake.pipeline.runrecord import RunRecord, TaskResult
 from npubake.plan.subject import Subject
 from npubake.preparation import Prepared
 from npubake.report import manifest as form
+from npubake.report.compiled import Compilation, compiled_block
+from npubake.report.precision import Precision
 
 ASIDE = (
     "failed",
@@ -121,14 +124,15 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
     results = [result for result in record.results if subject.name in result.task.targets]
     made = {result.task.name: result for result in results}
     recipe = subject.target.recipe
-    decided = read_json(prepared, made["tune" if "tune" in made else "calibrate"], "record")
-    lowered = read_json(prepared, made["quantize"], "record")
-    verdicts = [read_json(prepared, result, "verdict") for result in results if result.task.stage.name == "gate"]
+    facts = _Facts(prepared=prepared, subject=subject, made=made)
+    checks = [check for result in results if result.task.stage.name == "gate"
+              for check in read_json(prepared, result, "verdict")]  # fmt: skip
+    decided = facts.decided()
     return form.Build(
         origin=_origin(prepared, subject, made["import"]),
         aim=_aim(subject),
-        precision=form.Precision.from_record(decided, subject.target.lane.decided_by, lowered),
-        tuning=decided.get("tuning", {"level": "none"}),
+        precision=facts.precision(),
+        tuning=(decided or {}).get("tuning", {"level": "none"}),
         calibration=form.CalibrationData(
             archive=made["samples"].outputs["archive"].digest,
             samples=_examples(prepared, made["samples"]),
@@ -137,10 +141,11 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
         ),
         tasks=tuple(_task(result) for result in results),
         artifacts=tuple(_artifacts(subject, results)),
-        contract=read_json(prepared, made["compile"], "contract"),
+        contract=facts.record("compile", "contract"),
         runtime_options=recipe.runtime_options,
-        verified=read_json(prepared, made["verify"], "record"),
-        gates=tuple(check for verdict in verdicts for check in verdict),
+        verified=facts.record("verify", "record"),
+        gates=tuple(checks),
+        compiled=facts.compiled(checks),
         metrics=product_metrics(prepared, results),
         npubake=version("npubake"),
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -148,6 +153,50 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
         host=machine(),
         fast=subject.fast,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the stages of one whole target say of it. made: results by role.
+
+    The roads differ: toolchain reference lowers (``quantize``), others adapt and compile with a vendor's compiler; a
+    lane in float, or another quantiser, has neither ``calibrate`` nor ``tune``.
+    """
+
+    prepared: Prepared
+    subject: Subject
+    made: Mapping[str, TaskResult]
+
+    def record(self, role: str, port: str) -> dict[str, Any]:
+        """JSON of an output of the task of that role."""
+        return dict(read_json(self.prepared, self.made[role], port))
+
+    def decided(self) -> dict[str, Any] | None:
+        """The record of what decided the integers."""
+        role = next((role for role in ("tune", "calibrate") if role in self.made), None)
+        return None if role is None else self.record(role, "record")
+
+    def precision(self) -> Precision:
+        decided, by = self.decided(), self.subject.target.lane.decided_by
+        if "adapt" not in self.made:
+            assert decided is not None
+            return Precision.from_record(decided, by, self.record("quantize", "record"))
+        groups = {group["name"]: group["kind"] for group in self.record("optimize", "graph")["groups"]}
+        return Precision.from_adapted(self.record("adapt", "record"), by, decided, groups)
+
+    def compiled(self, checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What a vendor's compiler and emulator tell; {} on a road without them."""
+        if "adapt" not in self.made:
+            return {}
+        model = self.subject.target.recipe.model
+        made = Compilation(
+            contract=self.record("compile", "contract"),
+            adapted=self.record("adapt", "record"),
+            metadata=self.record("compile", "metadata"),
+            verified=self.record("verify", "record"),
+            baseline=None if model.baseline is None else model.baseline_cosine,
+        )
+        return compiled_block(made, checks)
 
 
 def _examples(prepared: Prepared, samples: TaskResult) -> int:

@@ -16,7 +16,13 @@ from npubake.preparation import Prepared
 from npubake.report.manifest import BOARD_METRICS, UNMEASURED
 from npubake.request import Outcome
 
-_WARNING_PORTS = {"check": "report", "calibrate": "record", "tune": "record", "quantize": "record"}  # by stage
+_WARNING_PORTS = {
+    "check": "report",
+    "calibrate": "record",
+    "tune": "record",
+    "quantize": "record",
+    "adapt": "record",
+}  # by stage
 
 
 def outcome(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> Outcome:
@@ -87,7 +93,8 @@ def target_summary(
 
 
 def _released(results: Iterable[TaskResult]) -> bool:
-    return any(result.task.stage.name == "package" for result in results)
+    """Whether the road was gone to its end: on every road the task of this role makes the bundle."""
+    return any(result.task.name == "package" for result in results)
 
 
 def _trials(prepared: Prepared, results: Iterable[TaskResult]) -> Iterable[dict[str, Any]]:

@@ -17,11 +17,11 @@ from npubake.report.manifest import (
     Build,
     CalibrationData,
     Origin,
-    Precision,
     TaskFacts,
     build_manifest,
     manifest_text,
 )
+from npubake.report.precision import Precision
 from tests.toolchains.digits import GRAY, J6E, ROOT, calibrated, compiled, quantised, verified
 
 SCHEMA = json.loads((ROOT / "schemas/manifest.schema.json").read_text(encoding="utf-8"))

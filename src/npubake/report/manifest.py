@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from npubake.report.precision import Precision
+
 MANIFEST_VERSION = 1
 UNMEASURED = "unmeasured"  # until a board record is added
 BOARD_METRICS = ("latency_ms", "fps", "power_w")
@@ -47,53 +49,6 @@ class Aim:
     sdk: str = ""
     bsp: str = ""
     runtime_package: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """One layer override and the groups that it matched. declined: matched, but no kernel for what was asked."""
-
-    path: str
-    match: Mapping[str, Any]
-    change: Mapping[str, Any]
-    groups: tuple[str, ...]
-    declined: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """The lane, who decided it (``recipe`` or ``platform``), and what came of it. counts: ``{tensors: {dtype: n},
-    weights: {dtype: n}, groups: {precision: n}}``; float_groups: what stays in float, each ``{group, kind, precision,
-    why}``.
-    """
-
-    lane: str
-    decided_by: str
-    counts: Mapping[str, Mapping[str, int]]
-    overrides: tuple[Override, ...] = ()
-    float_groups: tuple[Mapping[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any], decided_by: str, lowered: Mapping[str, Any]) -> Precision:
-        """From the records of ``calibrate`` (or ``tune``) and, ``lowered``, of ``quantize``."""
-        return cls(
-            lane=record["lane"],
-            decided_by=decided_by,
-            counts={name: record["counts"][name] for name in ("tensors", "weights", "groups")},
-            overrides=tuple(
-                Override(
-                    path=entry["path"],
-                    match=entry["match"],
-                    change=entry["change"],
-                    groups=tuple(entry["groups"]),
-                    declined=tuple(entry["declined"]),
-                )
-                for entry in record["overrides"]
-            ),
-            float_groups=tuple(record["float_groups"]),
-            warnings=(*record["warnings"], *lowered["warnings"]),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +90,7 @@ class Artifact:
 class Build:
     """All that a manifest says. contract: ``compile``'s; verified: ``verify``'s record; gates: checks of all verdicts;
     metrics: product metric, ``{name: {float, quantized}}``; board: measured on a board, by ``BOARD_METRICS``;
+    compiled: what a vendor's compiler and its emulator tell of the artifact (``report.compiled``), {} where neither is;
     runtime_options: the recipe's, as they are; tuning: ``tune``'s record of what it tried; fast: a --fast trial;
     finished: UTC time in ISO 8601; npubake: its version; host: the machine of this build.
     """
@@ -157,6 +113,7 @@ class Build:
     board: Mapping[str, float] = field(default_factory=dict)
     runtime_options: Mapping[str, Any] = field(default_factory=dict)
     tuning: Mapping[str, Any] = field(default_factory=lambda: {"level": "none"})
+    compiled: Mapping[str, Any] = field(default_factory=dict)
 
 
 def build_manifest(build: Build) -> dict[str, Any]:
@@ -173,6 +130,7 @@ def build_manifest(build: Build) -> dict[str, Any]:
             "tuning": _plain(build.tuning),
             "calibration": asdict(build.calibration),
             "interface": _interface(build.contract),
+            **({"compiled": _plain(build.compiled)} if build.compiled else {}),
             "runtime_options": _plain(build.runtime_options),
             "verified": {
                 "exact": build.verified["exact"],
@@ -239,19 +197,17 @@ def releasable(build: Build) -> dict[str, Any]:
 
 
 def _interface(contract: Mapping[str, Any]) -> dict[str, Any]:
-    """The platform's consequences: every input and output, and memory without the offsets."""
-    memory = {name: value for name, value in contract["memory"].items() if name != "placements"}
-    return {
-        "inputs": contract["inputs"],
-        "outputs": contract["outputs"],
-        "runtime_inputs": contract["runtime_inputs"],
-        "removed": [
-            {name: entry[name] for name in ("side", "tensor", "op_type", "why")} for entry in contract["removed"]
-        ],
-        "platform_tail": contract["platform_tail"],
-        "memory": memory,
-        "notes": contract["notes"],
-    }
+    """The platform's consequences: every input and output, and memory without the offsets, where the contract plans it."""
+    kept = ("inputs", "outputs", "runtime_inputs", "notes")
+    found = {name: contract[name] for name in kept}
+    found["removed"] = [
+        {name: entry[name] for name in ("side", "tensor", "op_type", "why")} for entry in contract["removed"]
+    ]
+    if "platform_tail" in contract:
+        found["platform_tail"] = contract["platform_tail"]
+    if "memory" in contract:
+        found["memory"] = {name: value for name, value in contract["memory"].items() if name != "placements"}
+    return found
 
 
 def _tools(tasks: Sequence[TaskFacts]) -> dict[str, str]:
