@@ -16,13 +16,8 @@ from npubake.preparation import Prepared
 from npubake.report.manifest import BOARD_METRICS, UNMEASURED
 from npubake.request import Outcome
 
-_WARNING_PORTS = {
-    "check": "report",
-    "calibrate": "record",
-    "tune": "record",
-    "quantize": "record",
-    "adapt": "record",
-}  # by stage
+# Where a stage says what a person should look at.
+_WARNING_PORTS = {"check": "report", **dict.fromkeys(("calibrate", "tune", "quantize", "adapt"), "record")}
 
 
 def outcome(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> Outcome:

@@ -14,7 +14,7 @@ from typing import Any
 class Compilation:
     """Records of one compiled artifact. adapted: ``adapt``'s; metadata: read back from the binary; baseline: least
     cosine against the training framework, which ``import`` has judged, None where the recipe has no baseline;
-    licence_files: of the vendor's package, as it says of itself.
+    licence: ``files`` of the vendor's package, as it says of itself.
     """
 
     contract: Mapping[str, Any]
@@ -52,7 +52,7 @@ def compiled_block(made: Compilation, gates: Sequence[Mapping[str, Any]]) -> dic
 
 
 def _item(entry: Mapping[str, str], gates: Sequence[Mapping[str, Any]], baseline: float | None) -> dict[str, Any]:
-    """An item of the deploy checklist with what is known of it. state: ``done``, ``failed``, ``open`` or ``not asked``."""
+    """An item of the deploy checklist with what is known of it; its state as the schema says."""
     told: dict[str, Any] = {"item": entry["item"], "source": entry["source"], "figures": []}
     if entry["by"] == "board":
         return {**told, "state": "open", "where": f"on the board: {entry['where']}"}

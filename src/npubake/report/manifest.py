@@ -197,7 +197,7 @@ def releasable(build: Build) -> dict[str, Any]:
 
 
 def _interface(contract: Mapping[str, Any]) -> dict[str, Any]:
-    """The platform's consequences: every input and output, and memory without the offsets, where the contract plans it."""
+    """The platform's consequences: every input and output, and memory without the offsets, where it is planned."""
     kept = ("inputs", "outputs", "runtime_inputs", "notes")
     found = {name: contract[name] for name in kept}
     found["removed"] = [

@@ -62,8 +62,9 @@ class Precision:
         decided: Mapping[str, Any] | None,
         groups: Mapping[str, str],
     ) -> Precision:
-        """Of a toolchain whose ``adapt`` says what the compiler was given. adapted: its record; decided: ``calibrate``'s
-        or ``tune``'s, None where neither ran; groups: name and kind of every fusion group, for a model left in float.
+        """Of a toolchain whose ``adapt`` says what the compiler was given. adapted: its record; decided: that of
+        ``calibrate`` or ``tune``, None where neither ran; groups: name and kind of every fusion group, for a model that
+        is left in float.
         """
         tensors = Counter(entry["dtype"] for entry in adapted["tensors"].values())
         weights = Counter(entry["dtype"] for entry in adapted["weights"].values())
