@@ -22,11 +22,12 @@ def run(job: Job) -> None:
         options=CompilerOptions.from_params(job.params.get("options", {})),
     )
     made = compile_model(asked, record, job.threads)
-    metadata = {**made.metadata.to_json(), "cpu_nodes": list(made.cpu_nodes)}
+    metadata = made.facts()
     wrapper, files = onnx.load_model_from_string(made.wrapper), {"wrapper": made.wrapper, "binary": made.binary}
     job.outputs["wrapper"].write_bytes(made.wrapper)
     job.outputs["binary"].write_bytes(made.binary)
-    job.outputs["contract"].write_bytes(contract_bytes(build_contract(wrapper, files, metadata, record, job.params)))
+    contract = build_contract(wrapper, files, {**metadata, "graphs": [metadata["edges"]]}, record, job.params)
+    job.outputs["contract"].write_bytes(contract_bytes(contract))
     job.outputs["log"].write_text(made.log, encoding="utf-8")
     write_json(job, "metadata", metadata)
     write_json(job, "trace", made.trace.to_json())

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from npubake.errors import Fault, RecipeError
 from npubake.nearest import did_you_mean
 from npubake.toolchains.qualcomm.facts import HtpPlatform
 from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
-from npubake.toolchains.qualcomm.metadata import Metadata, Tensor
+from npubake.toolchains.qualcomm.metadata import Graph, Metadata, Tensor
 from npubake.toolchains.qualcomm.operators import Operators, label
 
 _CONTEXT = ("EPContext", "com.microsoft")
@@ -92,13 +93,32 @@ def metadata_faults(metadata: Metadata, platform: HtpPlatform) -> list[Fault]:
     return faults
 
 
-def edge_faults(metadata: Metadata, record: Mapping[str, Any]) -> list[Fault]:
-    """One graph, whose inputs and outputs are those of ``adapt``'s record: names, dtypes, shapes, scales, offsets."""
+def application_edges(metadata: Metadata, wrapper: onnx.ModelProto, record: Mapping[str, Any]) -> Graph:
+    """What an application feeds and reads: the tensors of the binary's graphs that are the wrapper's own. One that no
+    graph has belongs to a node on the CPU; dtype and shape are then the wrapper's, the scale that of ``adapt``'s record.
+    """
     graphs = metadata.parts[0].graphs
-    if len(graphs) != 1:
-        return [Fault(what=f"the binary holds {len(graphs)} graphs, not one", where=BINARY)]
+    inputs = {tensor.name: tensor for graph in graphs for tensor in graph.inputs}
+    outputs = {tensor.name: tensor for graph in graphs for tensor in graph.outputs}
+    return Graph(
+        name=graphs[0].name if graphs else "",
+        inputs=tuple(inputs.get(one.name) or _outside(one, record["inputs"]) for one in wrapper.graph.input),
+        outputs=tuple(outputs.get(one.name) or _outside(one, record["outputs"]) for one in wrapper.graph.output),
+    )
+
+
+def graph_faults(metadata: Metadata, named: Sequence[str]) -> list[Fault]:
+    """One graph, unless nodes between two may stay on the CPU."""
+    count = len(metadata.parts[0].graphs)
+    if count == 1 or (count and named):
+        return []
+    return [Fault(what=f"the binary holds {count} graphs, not one", where=BINARY)]
+
+
+def edge_faults(edges: Graph, record: Mapping[str, Any]) -> list[Fault]:
+    """Inputs and outputs are those of ``adapt``'s record: names, dtypes, shapes, scales, offsets."""
     faults = []
-    for side, tensors in (("inputs", graphs[0].inputs), ("outputs", graphs[0].outputs)):
+    for side, tensors in (("inputs", edges.inputs), ("outputs", edges.outputs)):
         planned: Mapping[str, Mapping[str, Any]] = record[side]
         found = {tensor.name: tensor for tensor in tensors}
         for name in sorted(set(planned) ^ set(found)):
@@ -109,6 +129,19 @@ def edge_faults(metadata: Metadata, record: Mapping[str, Any]) -> list[Fault]:
         for name in sorted(set(planned) & set(found)):
             faults += _tensor_faults(side[:-1], found[name], planned[name])
     return faults
+
+
+def _outside(value: onnx.ValueInfoProto, planned: Mapping[str, Mapping[str, Any]]) -> Tensor:
+    kind = value.type.tensor_type
+    known = planned.get(value.name, {"scale": None, "zero_point": None})
+    return Tensor(
+        name=value.name,
+        dtype=str(helper.tensor_dtype_to_np_dtype(kind.elem_type)),
+        qnn_dtype="",
+        shape=tuple(size.dim_value for size in kind.shape.dim),
+        scale=known["scale"],
+        offset=None if known["zero_point"] is None else -int(known["zero_point"]),
+    )
 
 
 def _tensor_faults(side: str, found: Tensor, planned: Mapping[str, Any]) -> list[Fault]:

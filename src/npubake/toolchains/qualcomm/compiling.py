@@ -11,7 +11,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from npubake.toolchains.qualcomm.context_archive import is_archive, without_time
 from npubake.toolchains.qualcomm.estimates import read_estimates
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
 from npubake.toolchains.qualcomm.htp_files import BINARY, LOG, MODEL, WRAPPER
-from npubake.toolchains.qualcomm.metadata import Metadata, read_metadata
+from npubake.toolchains.qualcomm.metadata import Graph, Metadata, read_metadata
 from npubake.toolchains.qualcomm.operators import Operators
 from npubake.toolchains.qualcomm.options import PROFILE, TRACE_FILE, TRACE_FOLDER, provider_options
 from npubake.toolchains.qualcomm.trace import Trace, read_trace
@@ -50,8 +50,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """wrapper: ONNX bytes that name the binary; log: of the compiler, without times or addresses; cpu_nodes: operators
-    that were left on the CPU.
+    """wrapper: ONNX bytes that name the binary; log: of the compiler, without times or addresses; edges: what the
+    application feeds and reads; cpu_nodes: operators that were left on the CPU.
     """
 
     wrapper: bytes
@@ -59,7 +59,12 @@ class Compiled:
     metadata: Metadata
     trace: Trace
     log: str
+    edges: Graph
     cpu_nodes: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """The metadata as JSON, and what it is not told of: ``edges``, ``cpu_nodes``."""
+        return {**self.metadata.to_json(), "edges": asdict(self.edges), "cpu_nodes": list(self.cpu_nodes)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,14 +152,15 @@ def _looked_at(made: Attempt, asked: Asked, operators: Operators, record: Mappin
     trace = read_trace(made.trace, made.log, operators)
     estimates = read_estimates(made.profile) if len(asked.platform.soc_models) == 1 else {}  # they name no SoC
     metadata = replace(read_metadata(made.binary), tools=made.tools, estimates=estimates)
-    named = asked.options.cpu_nodes
+    named, edges = asked.options.cpu_nodes, checks.application_edges(metadata, wrapper, record)
     refused = tuple(one for one in trace.unsupported if one.node not in named)
     _raise(
         [
             *explain_nodes(refused, operators, asked.platform),
             *checks.wrapper_faults(wrapper, operators, named),
             *checks.metadata_faults(metadata, asked.platform),
-            *([] if named else checks.edge_faults(metadata, record)),
+            *checks.graph_faults(metadata, named),
+            *checks.edge_faults(edges, record),
         ]
     )
     return Compiled(
@@ -163,6 +169,7 @@ def _looked_at(made: Attempt, asked: Asked, operators: Operators, record: Mappin
         metadata=metadata,
         trace=trace,
         log=log_text(made.log),
+        edges=edges,
         cpu_nodes=tuple(checks.left_on_cpu(wrapper, operators)),
     )
 
