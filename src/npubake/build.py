@@ -54,12 +54,12 @@ def check(root: Path, request: Request, listener: Listener | None = None) -> Out
     return outcome(prepared, record, set_aside(prepared, record))
 
 
-def assess(root: Path, request: Request) -> tuple[Prepared, tuple[Probe, ...]]:
-    """What a build would do, task by task; nothing is run or written."""
+def assess(root: Path, request: Request, *, lenient: bool = False) -> tuple[Prepared, tuple[Probe, ...]]:
+    """What a build would do, task by task; nothing is run or written. lenient: see ``prepare``."""
     from npubake.pipeline.freshness import assess as probe_all
     from npubake.preparation import prepare
 
-    prepared = prepare(root, request, write_lock=False)
+    prepared = prepare(root, request, write_lock=False, lenient=lenient)
     return prepared, probe_all(prepared.project, prepared.tasks)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npubake import toolchains
-from npubake.errors import BuildError, Fault, RecipeError, UsageError
+from npubake.errors import BuildError, Fault, RecipeError, ToolchainError, UsageError
 from npubake.nearest import did_you_mean
 from npubake.pipeline.graph import needed_for
 from npubake.pipeline.project import Project
@@ -27,6 +27,7 @@ from npubake.recipe.quant_config import Stored
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.targets import Catalogue, Target, load_catalogue, resolve
 from npubake.stages import OPTIONAL_TOOLS, STAGES
+from npubake.toolchains.vendor_sdk import taken_sdk
 
 if TYPE_CHECKING:
     from npubake.request import Request
@@ -56,10 +57,11 @@ class Prepared:
     refused: tuple[Refused, ...] = ()
 
 
-def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepared:
+def prepare(root: Path, request: Request, *, write_lock: bool = True, lenient: bool = False) -> Prepared:
     """Plan the request; its locks are written last, once nothing is refused, or with ``write_lock`` False not at all.
 
-    Raises BuildError with the faults of all its recipes, locks and data at once; with ``keep_going`` only where no
+    lenient: targets whose toolchain is not installed are left out as ``refused``, even where no other is left. Raises
+    BuildError with the faults of all its toolchains, recipes, locks and data at once; with ``keep_going`` only where no
     target is without.
     """
     seen = Seen()
@@ -67,8 +69,7 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
     catalogue = load_catalogue(root)
     project = Project(root)
     found = _targets(catalogue, request)
-    for name in dict.fromkeys(target.toolchain for target in found):
-        toolchains.require(name)
+    lacking = _lacking(found)
     bad_locks: dict[str, BuildError] = {}
     locks = _locks(found, project, request, seen, bad_locks)
     data = _DataSets(project, seen)
@@ -76,20 +77,17 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
     for target in found:
         applied = locks[target.recipe.name]
         errors = [bad_locks[target.recipe.name]] if target.recipe.name in bad_locks else []
+        errors += [lacking[target.name]] if target.name in lacking else []
         try:
             subject = _subject(target, applied, data, fast=request.fast)
         except BuildError as error:
             subject = Subject(target=target, preprocessing=applied.preprocessing, calibration=RANDOM, fast=request.fast)
             errors.append(error)
         if errors:
-            faults = dict.fromkeys(fault for error in errors for fault in error.faults)
-            refused.append(Refused(subject=subject, error=RecipeError(*faults)))
+            refused.append(Refused(subject=subject, error=_joined(errors)))
         else:
             subjects.append(subject)
-    if refused and not (subjects and request.keep_going):
-        locked = [fault for error in bad_locks.values() for fault in error.faults]
-        others = [fault for entry in refused for fault in entry.error.faults]
-        raise RecipeError(*dict.fromkeys([*locked, *others]))
+    _go_on(subjects, refused, bad_locks, request, lenient=lenient)
     tasks = _until(plan(subjects, project.root), request.until)
     notes = tuple(_written([subject.target for subject in subjects], locks, seen)) if write_lock else ()
     return Prepared(
@@ -102,6 +100,41 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True) -> Prepare
         warnings=tuple(_lock_warnings(locks, written=write_lock)),
         refused=tuple(refused),
     )
+
+
+def _lacking(found: Sequence[Target]) -> dict[str, BuildError]:
+    """Targets that need what is not installed, with what to install."""
+    served = [
+        toolchains.Served(
+            target=target.name,
+            toolchain=target.toolchain,
+            options=target.recipe.toolchain_options.get(target.toolchain, {}),
+        )
+        for target in found
+    ]
+    return {name: ToolchainError(*faults) for name, faults in toolchains.missing(served).items()}
+
+
+def _go_on(
+    subjects: Sequence[Subject],
+    refused: Sequence[Refused],
+    bad_locks: dict[str, BuildError],
+    request: Request,
+    *,
+    lenient: bool,
+) -> None:
+    """Raise what was refused, unless the request goes on without it."""
+    by_toolchain = lenient and all(isinstance(entry.error, ToolchainError) for entry in refused)
+    if not refused or by_toolchain or (subjects and request.keep_going):
+        return
+    raise _joined([*bad_locks.values(), *(entry.error for entry in refused)])
+
+
+def _joined(errors: Sequence[BuildError]) -> BuildError:
+    """One error with the faults of all, each once: a toolchain's where nothing else is wrong."""
+    faults = dict.fromkeys(fault for error in errors for fault in error.faults)
+    kind = ToolchainError if all(isinstance(error, ToolchainError) for error in errors) else RecipeError
+    return kind(*faults)
 
 
 def _see_documents(root: Path, seen: Seen) -> None:
@@ -213,6 +246,14 @@ class _DataSets:
             return Fault(what=what, where=where, path=path, hint="It is another file than the one that was meant.")
         return stored.path
 
+    def sdk_version(self, target: Target) -> str:
+        """Of the vendor's SDK that the target takes; what states it is noted. '' where it takes none."""
+        taken = taken_sdk(target.toolchain, target.recipe.toolchain_options.get(target.toolchain, {}))
+        if taken is None:
+            return ""
+        self._seen.add(taken.stated)
+        return taken.version
+
     def _note(self, path: Path) -> None:
         if not path.is_dir():
             if path.exists():
@@ -256,6 +297,7 @@ def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bo
         loaded_samples=loaded.get("samples"),
         loaded_scales=loaded.get("scales"),
         fast=fast,
+        sdk_version=data.sdk_version(target),
     )
 
 

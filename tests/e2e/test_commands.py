@@ -326,7 +326,8 @@ def test_layers_of_a_target_are_the_names_that_overrides_take(built: Workspace) 
 
 def test_lists_doctor_and_completion(built: Workspace) -> None:
     listed = built.run("list", "--json").json
-    assert {row["name"] for row in listed["platforms"]} == {"j6e", "j6m", "j6b", "j6h", "j6p", "s6p", "generic"}
+    names = {row["name"] for row in listed["platforms"]}
+    assert names > {"j6e", "j6m", "j6b", "j6h", "j6p", "s6p", "generic", "qcs9075", "qcs8275", "x-elite"}
     assert {row["name"] for row in listed["toolchains"]} == {"reference", "horizon", "qualcomm", "mobilint"}
     assert built.run("list").code == 0
     report = built.run("doctor", "--json").json

@@ -22,7 +22,7 @@ COMMANDS = {
     "status": "commands",
     "what_if": "what_if",
     "list": "listings",
-    "doctor": "listings",
+    "doctor": "doctor",
     "new": "artifacts",
     "run": "artifacts",
     "verify": "artifacts",

@@ -176,11 +176,15 @@ def run_status(arguments: argparse.Namespace) -> int:
     from npubake.build import assess
     from npubake.cli.text import status_text
 
-    prepared, probes = assess(root.find(arguments.directory), request_of(arguments))
+    prepared, probes = assess(root.find(arguments.directory), request_of(arguments), lenient=True)
     rows = {
         subject.name: _standing(prepared, subject.name, [p for p in probes if subject.name in p.task.targets])
         for subject in prepared.subjects
     }
+    for entry in prepared.refused:  # what would be done is not known without its tools
+        known = _standing(prepared, entry.subject.name, ())
+        needs = [f"{fault.what} ({fault.hint})" for fault in entry.error.faults]
+        rows[entry.subject.name] = {**known, "current": False, "needs": needs}
     if arguments.json:
         _print_json({"targets": rows})
     else:

@@ -34,7 +34,7 @@ def _planned(root: Path, request: Request, *, write_lock: bool) -> Planned:
     from npubake.cli.progress import listener
     from npubake.preparation import prepare
 
-    prepared = prepare(root, request, write_lock=write_lock)
+    prepared = prepare(root, request, write_lock=write_lock, lenient=not write_lock)
 
     def end(record: RunRecord) -> str:
         return _text(finish(prepared, request, record))

@@ -1,4 +1,4 @@
-"""Command line room: ``list`` and ``doctor``, what there is and what works here."""
+"""Command line room: ``list``, what there is."""
 
 from __future__ import annotations
 
@@ -133,45 +133,3 @@ def _toolchains(_: str) -> list[dict[str, Any]]:
 
 
 _LISTS = {"recipes": _recipes, "platforms": _platforms, "presets": _presets, "toolchains": _toolchains}
-
-
-def run_doctor(arguments: argparse.Namespace) -> int:
-    """``npubake doctor``: versions, CPU features, toolchains; 1 where a needed package is missing."""
-    from npubake import __version__
-    from npubake.pipeline.machine import machine
-    from npubake.pipeline.tools import InstalledTools
-    from npubake.stages import STAGES
-    from npubake.toolchains import probe_all
-
-    tools = InstalledTools()
-    names = sorted(
-        {name for stage in STAGES.values() for name in stage.tools} | {"doit", "networkx", "pyyaml", "jsonschema"}
-    )
-    versions = {name: found.version if (found := tools.find(name)) else None for name in names}
-    facts = machine()
-    probes = probe_all()
-    missing = [name for name, version in versions.items() if version is None]
-    if arguments.json:
-        toolchains = {p.name: {"usable": p.usable, "version": p.version, "why": p.why, "hint": p.hint} for p in probes}
-        report = {"npubake": __version__, "tools": versions, "machine": facts, "toolchains": toolchains}
-        print(json.dumps(report, indent=1))
-        return 1 if missing else 0
-    print(f"npubake {__version__}, Python {facts['python']}, {facts['system']}")
-    print(f"{facts['cpus']} CPUs: {facts['cpu']} ({', '.join(map(str, _features(facts)))})")
-    print(
-        table(
-            [[name, version or "MISSING: pip install " + name] for name, version in versions.items()],
-            ["package", "version"],
-        )
-    )
-    rows = [
-        [p.name, "usable" if p.usable else "not usable", p.version, f"{p.why}. {p.hint}" if p.why else ""]
-        for p in probes
-    ]
-    print(table(rows, ["toolchain", "", "version", "why"]))
-    return 1 if missing else 0
-
-
-def _features(facts: dict[str, object]) -> list[str]:
-    features = facts["features"]
-    return features if isinstance(features, list) else []

@@ -49,17 +49,17 @@ def plan_text(targets: Mapping[str, Mapping[str, Any]], tasks: Sequence[Mapping[
 
 
 def status_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line a target; below, files that are not of a target's last good build."""
+    """A line a target; below, files that are not of a target's last good build, and what is to be installed."""
     lines = []
     for name, facts in rows.items():
         failed = [gate for gate in facts["gates"] if not gate["passed"]]
-        state = (
-            "current" if facts["current"] else f"{len(facts['to_run'])} to run, {len(facts['to_restore'])} to restore"
-        )
+        undone = f"{len(facts['to_run'])} to run, {len(facts['to_restore'])} to restore"
+        state = "current" if facts["current"] else "toolchain missing" if facts.get("needs") else undone
         gates = f"{len(facts['gates'])} gates, {len(failed)} failed" if facts["manifest"] else ""
         lines.append([name, _last_build(facts), state, gates])
     strays = [f"{name}: {astray_text(facts['astray'])}" for name, facts in rows.items() if facts["astray"]]
-    return "\n".join([table(lines, ["target", "last build", "state", "gates"]), *strays])
+    needs = dict.fromkeys(need for facts in rows.values() for need in facts.get("needs", ()))
+    return "\n".join([table(lines, ["target", "last build", "state", "gates"]), *strays, *needs])
 
 
 def _last_build(facts: Mapping[str, Any]) -> str:

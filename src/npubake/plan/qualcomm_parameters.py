@@ -30,12 +30,25 @@ def has_float(subject: Subject) -> bool:
 
 def by_aimet(subject: Subject) -> bool:
     """Whether AIMET quantises, in place of our own quantiser."""
-    return options(subject).get("quantiser", "npubake") == "aimet"
+    return bool(options(subject).get("quantiser", "npubake") == "aimet")
 
 
 def io(subject: Subject) -> str:
     """What the binary takes and gives: ``quantized`` integers (the default of integer lanes) or ``float``."""
     return str(options(subject).get("io", "float" if in_float(subject) else "quantized"))
+
+
+def of_check(subject: Subject) -> dict[str, Any]:
+    """Of ``check``: what every toolchain's check reads, and what this one's refusals read besides. Only AIMET is asked
+    about the method: another one checks nothing anew.
+    """
+    common, asked = parameters.of_check(subject), options(subject)
+    facts = subject.target.platform.values("lanes", "march")
+    found = {**common, "toolchain": "qualcomm", "platform": {**common["platform"], **facts}}
+    if by_aimet(subject):
+        method = stated(method=(subject.target.recipe.quant_config.calibration.method, "auto"))
+        found |= {"quantiser": "aimet", **stated(calibration={**common.get("calibration", {}), **method})}
+    return {**found, **stated(cpu_nodes=list(asked.get("cpu_nodes", ())) or None)}
 
 
 def of_probe(subject: Subject) -> dict[str, Any]:

@@ -45,6 +45,10 @@ class TargetRoad:
         """All tasks of the target."""
         raise NotImplementedError
 
+    def _checked(self) -> dict[str, Any]:
+        """What ``check`` reads; a toolchain with refusals of its own adds to it."""
+        return parameters.of_check(self.subject)
+
     def _float_half(self) -> None:
         subject, recipe = self.subject, self.subject.target.recipe
         baseline = [self._file(recipe.model.baseline)] if recipe.model.baseline else []
@@ -74,7 +78,7 @@ class TargetRoad:
             listings["calibration"] = self._listing("calibration", subject.calibration)
         graph = self._from("optimize", "graph")
         given = {"graph": graph, **listings, **self._scales()}
-        self._add("check", given, parameters.of_check(subject), {"report": "check.json"})
+        self._add("check", given, self._checked(), {"report": "check.json"})
         count = FAST_EXAMPLES if subject.fast else recipe.calibration.samples
         common = parameters.of_samples(subject)
         saved = recipe.quant_config.save_sample

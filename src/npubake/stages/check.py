@@ -16,6 +16,8 @@ Parameters (JSON; whatever is absent is not checked):
   remove            {inputs: [types], outputs: [types]}
   metric            {name: coco_map | top1}
   min_samples       how many calibration examples are asked for; purpose: ``smoke`` accepts fewer, and random data
+  toolchain         whose own refusals are added; absent for the reference toolchain, which has none. Of qualcomm:
+                    platform: {lanes, march}, calibration: {method}, quantiser: aimet, cpu_nodes: [names]
 Inputs: ``graph``; ``calibration``, ``validation`` (optional): listings ``{kind, examples, files: [{name, digest}]}``;
 ``scales`` (optional): parameters of an earlier build.
 Output ``report``: {lane, platform, overrides: [{path, set, groups, nodes}], warnings: [text]}.
@@ -58,6 +60,7 @@ from npubake.quant.left_in_float import left_in_float
 from npubake.quant.precisions import Precisions
 from npubake.quant.precisions_asked import precisions_asked, quantisation_at_edges
 from npubake.stages.json_files import write_json
+from npubake.toolchains import judged
 
 
 def run(job: Job) -> None:
@@ -86,6 +89,9 @@ def run(job: Job) -> None:
     listings = _listing(job, "calibration"), _listing(job, "validation")
     faults += data_faults(*listings, wanted=int(params.get("min_samples", 0)), smoke=smoke)
     faults += _scale_faults(job, summary)
+    own = judged(summary, params, overrides, resolved, precisions)
+    told = {fault.path for fault in own.faults if fault.path}
+    faults = [*own.faults, *(fault for fault in faults if fault.path not in told)]  # the toolchain knows the reason
     if faults:
         raise RecipeError(*faults)
     report = {
@@ -101,6 +107,7 @@ def run(job: Job) -> None:
             *(widened(summary, overrides, resolved, precisions) if precisions is not None else ()),
             *shadowed(overrides, resolved),
             *_padding(summary, params),
+            *own.warnings,
         ],
     }
     write_json(job, "report", report)

@@ -8,9 +8,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npubake.errors import Fault, ToolchainError, UsageError
+
+if TYPE_CHECKING:
+    from npubake.graph.resolve import ResolvedOverride
+    from npubake.graph.summary import GraphSummary
+    from npubake.quant.precisions import Precisions
 
 # name -> "module:function"; the function takes nothing and answers with a Probe.
 TOOLCHAINS: Mapping[str, str] = {
@@ -23,6 +28,16 @@ TOOLCHAINS: Mapping[str, str] = {
 _DETAILS: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.details:details"}
 # Toolchains whose options decide what they need; the function takes the options and answers with Faults.
 _NEEDS: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.needs:missing"}
+# What a toolchain refuses of a target whose graph is known; the function takes what ``judged`` takes.
+_JUDGES: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.refusals:judge"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What a toolchain refuses of a target, and what it warns of."""
+
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +90,21 @@ def require(name: str) -> Probe:
     if not found.usable:
         raise ToolchainError(Fault(where=name, what=found.why, hint=found.hint))
     return found
+
+
+def judged(
+    summary: GraphSummary,
+    params: Mapping[str, Any],
+    overrides: Sequence[Mapping[str, Any]],
+    resolved: Sequence[ResolvedOverride],
+    precisions: Precisions | None,
+) -> Judged:
+    """What the toolchain of ``check``'s parameter ``toolchain`` says of a target; nothing where it has none."""
+    name = params.get("toolchain", "")
+    if name not in _JUDGES:
+        return Judged()
+    judge: Callable[..., Judged] = _loaded(_JUDGES[name])
+    return judge(summary, params, overrides, resolved, precisions)
 
 
 def details(name: str) -> Details | None:
