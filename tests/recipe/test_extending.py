@@ -129,7 +129,12 @@ def test_a_null_that_takes_nothing_away_is_refused(tmp_path: Path, own: str, pat
             "$.layer_overrides[0].set.percentile",
             "3:38",
         ),
-        ("platform_options: {generic: {core_num: 1}}", "platform: j6p", "$.platform_options.generic", "3:11"),
+        (
+            "toolchain_options: {qualcomm: {io: quantized}}",
+            "quant_config: {lane: fp16}",
+            "$.toolchain_options.qualcomm.io",
+            "3:22",
+        ),
     ],
 )
 def test_a_conflict_is_placed_where_it_arises(tmp_path: Path, base: str, own: str, path: str, place: str) -> None:
@@ -137,6 +142,23 @@ def test_a_conflict_is_placed_where_it_arises(tmp_path: Path, base: str, own: st
         child(tmp_path, base, own)
     (fault,) = caught.value.faults
     assert (fault.path, fault.where) == (path, f"{tmp_path / 'recipes' / 'child.yaml'}:{place}")
+
+
+@pytest.mark.parametrize("stated", ["platform: j6p", "platforms: [j6p, j6e]"])
+def test_options_of_platforms_that_are_built_no_longer_go(tmp_path: Path, stated: str) -> None:
+    base = "platform_options: {generic: {core_num: 1}, j6p: {core_num: 2}}"
+    made = child(tmp_path, base.replace("j6p: {core_num: 2}", ""), stated)
+    assert dict(made.platform_options) == {}
+    base = "platforms: [generic, j6p]\n" + base
+    write(tmp_path, "both.yaml", SMALL.replace("platforms: [generic]\n", "") + base + "\n")
+    made = load_recipe(write(tmp_path, "one.yaml", f"version: 1\nextends: both.yaml\n{stated}\n"))
+    assert {name: options.core_num for name, options in made.platform_options.items()} == {"j6p": 2}
+
+
+def test_options_that_the_recipe_itself_states_stay_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as caught:
+        child(tmp_path, "description: x", "platform: j6p\nplatform_options: {generic: {core_num: 1}}")
+    assert [fault.path for fault in caught.value.faults] == ["$.platform_options.generic"]
 
 
 def test_a_fault_of_the_base_alone_stays_there(tmp_path: Path) -> None:

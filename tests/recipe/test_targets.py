@@ -159,6 +159,11 @@ SHIPPED = load_catalogue(ROOT)
 def test_the_shipped_project() -> None:
     assert SHIPPED.broken == {}
     assert set(SHIPPED.recipes) >= {"yolo_640", "digits_mobilenet", "digits_vit", "decoder_block"}
+    for name in ("yolo_640", "digits_mobilenet", "digits_vit"):
+        made = {target.platform.name: target.toolchain for target in resolve(name, SHIPPED)}
+        assert {made["qcs9075"], made["qcs8275"]} == {"qualcomm"}
+    (pair,) = resolve("digits_mobilenet_pair", SHIPPED)
+    assert pair.platform.soc_model.value == "77,82"
     (target,) = resolve("yolo_640_j6p", SHIPPED)
     assert target.lane == Lane(value="fp16_a8w8", decided_by="platform")
     assert target.toolchain == "reference"

@@ -19,7 +19,8 @@ def laid_on(base: Node | None, over: Node, place: Place = ()) -> Node:
     """
     if base is None or not isinstance(base.value, dict) or not isinstance(over.value, dict):
         return over
-    merged = {name: child for name, child in base.value.items() if name not in _yielding(over.value, place)}
+    inherited = base.value if place else _without_foreign_options(base.value, over.value)
+    merged = {name: child for name, child in inherited.items() if name not in _yielding(over.value, place)}
     for name, child in over.value.items():
         if child.value is None and name in merged and not _null_is_a_value((*place, name)):
             del merged[name]
@@ -36,6 +37,25 @@ def _yielding(stated: dict[str, Node], place: Place) -> set[str]:
     if place[0] in ("toolchain_options", "runtime_options"):
         return set()  # handed on as they are
     return {refined for name, refined in _REFINEMENTS.items() if name in stated}
+
+
+def _without_foreign_options(inherited: dict[str, Node], stated: dict[str, Node]) -> dict[str, Node]:
+    """Without the inherited options of platforms that the recipe, which states its own, neither builds nor names."""
+    options = inherited.get("platform_options")
+    if options is None or not isinstance(options.value, dict) or not {"platform", "platforms"} & stated.keys():
+        return inherited
+    named = [stated[key] for key in ("platform", "platforms", "platform_options") if key in stated]
+    kept = {name for node in named for name in _names(node)}
+    value = {name: child for name, child in options.value.items() if name in kept}
+    return {**inherited, "platform_options": Node(value=value, mark=options.mark, key=options.key)}
+
+
+def _names(node: Node) -> list[str]:
+    """A name, those of a list, or the keys of a mapping."""
+    if isinstance(node.value, dict):
+        return list(node.value)
+    items = node.value if isinstance(node.value, list) else [node]
+    return [item.value for item in items if isinstance(item.value, str)]
 
 
 def _null_is_a_value(place: Place) -> bool:

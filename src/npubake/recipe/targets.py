@@ -69,9 +69,10 @@ def targets(recipe: Recipe, platforms: Mapping[str, Platform], toolchain: str | 
 
 
 def _unread(recipe: Recipe, found: Sequence[Target]) -> Iterable[Fault]:
-    """Options of a toolchain that makes none of the targets: they would be ignored."""
+    """Options of a toolchain that makes none of the targets: they would be ignored. Inherited ones were for others."""
     path = "$.toolchain_options.qualcomm"
-    if "qualcomm" in recipe.toolchain_options and all(target.toolchain != "qualcomm" for target in found):
+    stated = recipe.positions.get(path, "").startswith(f"{recipe.file}:")
+    if stated and all(target.toolchain != "qualcomm" for target in found):
         makers = " and ".join(dict.fromkeys(target.toolchain for target in found))
         what = f"options of toolchain qualcomm, which makes no target of this recipe ({makers} makes them)"
         hint = "Remove them, or add a platform that it serves, as qcs9075."
