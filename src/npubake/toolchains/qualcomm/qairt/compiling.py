@@ -145,7 +145,12 @@ def _judge(found: Statistics, asked: Conversion, record: Mapping[str, Any]) -> N
 
 def _refuse_other(metadata: Metadata, platform: HtpPlatform, record: Mapping[str, Any]) -> None:
     """Raises StageError, all faults at once, where the binary is for another SoC or has other edges."""
-    faults = [*metadata_faults(metadata, platform), *edge_faults(near_scales(metadata, record), record)]
+    graphs = near_scales(metadata, record).parts[0].graphs
+    faults = metadata_faults(metadata, platform)
+    if len(graphs) == 1:
+        faults += edge_faults(graphs[0], record)
+    else:
+        faults.append(Fault(what=f"the binary holds {len(graphs)} graphs, not one", where=BINARY))
     if faults:
         raise StageError(*faults)
 

@@ -1,0 +1,271 @@
+"""The road of the QAIRT SDK through the command line, against a FAKE SDK folder: programs that record their words and
+leave plausible files. What is tested is our side: command lines, files, order, what is read back and what is refused.
+No SDK was at hand; that a real one takes these lines is not shown here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e.workspace import Result, Workspace
+from tests.toolchains.qualcomm.qairt.fake_sdk import HOST, TOOLS, fail, make_sdk, told
+
+OPTIONS = "toolchain_options:\n  qualcomm: {road: sdk, emulated_examples: 3}\n"
+
+OLDER = ("qnn-onnx-converter", "qnn-model-lib-generator")  # of the other converter's road
+
+
+@dataclass
+class Site:
+    """A project whose one target takes the SDK's road, and the fake SDK."""
+
+    workspace: Workspace
+    sdk: Path
+
+    @classmethod
+    def create(cls, root: Path) -> Site:
+        workspace = Workspace.untuned(root / "project")
+        workspace.edit("runtime_input:\n  image: {type: gray}\n", OPTIONS)
+        workspace.edit("platform: generic", "platform: qcs9075")
+        return cls(workspace, make_sdk(root / "an sdk"))
+
+    def copy(self, root: Path, version: str = "2.40.0.251030") -> Site:
+        """The same project with another SDK, so that its stages run again and all before them is reused."""
+        return Site(self.workspace.copy(root / "project"), make_sdk(root / "another sdk", version))
+
+    def run(self, *words: str, **extra: str) -> Result:
+        return self.workspace.run(*words, **{"QAIRT_SDK_ROOT": str(self.sdk), **extra})
+
+    def build(self) -> Result:
+        return self.run("build", "small", "--json")
+
+    def made(self, name: str) -> Any:
+        return json.loads((self.workspace.root / "build" / "small" / name).read_text())
+
+    def tools(self) -> list[str]:
+        return [line[0] for line in told(self.sdk)]
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Built once. Never changed: take ``site``."""
+    site = Site.create(tmp_path_factory.mktemp("fake sdk"))
+    result = site.build()
+    assert result.code == 0, result.err
+    return site
+
+
+@pytest.fixture
+def site(pristine: Site, tmp_path: Path) -> Site:
+    return pristine.copy(tmp_path)
+
+
+def faults(result: Result) -> list[dict[str, str]]:
+    """Of a build that failed, as its JSON has them."""
+    assert result.code == 1, (result.code, result.err)
+    found: list[dict[str, str]] = result.json["faults"]
+    return found
+
+
+def test_a_fake_sdk_is_driven_from_the_float_model_to_the_bundle(pristine: Site) -> None:
+    """The float artifact and its run, then the quantised one with encodings, read back, run, verified, packed."""
+    assert pristine.tools() == [
+        *("qairt-converter", "qnn-context-binary-generator", "qnn-context-binary-utility", "qnn-net-run"),
+        *("qairt-converter", "qairt-quantizer", "qnn-context-binary-generator", "qnn-context-binary-utility"),
+        "qnn-net-run",
+        *("qnn-context-binary-utility", "qnn-net-run"),
+    ]
+    manifest = pristine.made("manifest.json")
+    text = json.dumps(manifest)
+    assert "2.39.0.250926" in text
+    assert "v2.39.0.fake" in text
+    trace = pristine.made("compile_trace.json")
+    assert trace["statistics"]["stated"]
+    assert trace["encodings"]["version"] == "1.0.0"
+    gates = {check["boundary"] for check in pristine.build().json["targets"]["small"]["gates"]}
+    assert {"converted", "quantized", "product", "compiled"} <= gates
+
+
+def test_every_activation_and_weight_went_into_the_overrides(pristine: Site) -> None:
+    """What the fake binary holds is the file that the converter was given."""
+    held = json.loads((pristine.workspace.root / "build" / "small" / "model_ctx_qnn.bin").read_text())
+    record = pristine.made("adapt.json")
+    names = {entry["name"] for entry in held["encodings"]["activation_encodings"]}
+    weights = {entry["name"] for entry in held["encodings"]["param_encodings"]}
+    assert set(record["tensors"]) <= names | weights
+    assert {entry["name"]: entry["offset"] for entry in held["encodings"]["activation_encodings"]}["image"] == [
+        -record["inputs"]["image"]["zero_point"]
+    ]
+    assert set(pristine.made("small_parameters.json")["tensors"]) <= names
+
+
+def test_what_stands_in_build_holds_no_path_of_this_machine(pristine: Site) -> None:
+    folder = pristine.workspace.root / "build" / "small"
+    for name in ("contract.json", "compile.json", "compile_trace.json", "compile.log"):
+        text = (folder / name).read_text()
+        assert str(pristine.sdk) not in text, name
+        assert str(pristine.workspace.root) not in text, name
+
+
+def test_a_build_with_the_same_sdk_elsewhere_runs_nothing(pristine: Site, tmp_path: Path) -> None:
+    """The variable only says where the SDK lies: its version is what enters the keys."""
+    site = pristine.copy(tmp_path, "2.39.0.250926")
+    result = site.build()
+    assert result.code == 0, result.err
+    assert site.tools() == []
+
+
+def test_another_version_runs_the_stages_of_the_sdk_again_and_no_other(site: Site) -> None:
+    result = site.build()
+    assert result.code == 0, result.err
+    stages = {task["stage"] for task in result.json["tasks"] if task["outcome"] == "ran"}
+    assert (
+        {"compile_qairt", "emulate_qairt", "verify_qairt"}
+        <= stages
+        <= {
+            *("compile_qairt", "emulate_qairt", "verify_qairt"),
+            *("gate", "package_htp"),
+        }
+    )
+
+
+def test_the_older_converter_and_the_older_encodings(site: Site) -> None:
+    site.workspace.edit("{road: sdk,", "{road: sdk, sdk: {converter: qnn, encodings: 0.6.1},")
+    result = site.build()
+    assert result.code == 0, result.err
+    tools = site.tools()
+    assert (tools.count("qnn-onnx-converter"), tools.count("qnn-model-lib-generator")) == (2, 2)
+    assert not [tool for tool in tools if tool.startswith("qairt-")]
+    assert site.made("compile_trace.json")["encodings"]["version"] == "0.6.1"
+
+
+def test_float_edges(site: Site) -> None:
+    site.workspace.edit("{road: sdk,", "{road: sdk, io: float,")
+    result = site.build()
+    assert result.code == 0, result.err
+    assert {entry["dtype"] for entry in site.made("contract.json")["inputs"]} == {"float32"}
+
+
+@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool not in OLDER])
+def test_a_tool_that_fails_is_named_with_what_it_said(site: Site, tool: str) -> None:
+    fail(site.sdk, exits=tool)
+    (fault, *_) = faults(site.build())
+    assert fault["where"] == tool
+    assert f"ERROR - {tool} could not" in fault["hint"]
+
+
+@pytest.mark.parametrize("tool", ["qairt-quantizer", "qnn-context-binary-generator", "qnn-context-binary-utility"])
+def test_a_tool_that_ends_well_and_writes_nothing_is_not_believed(site: Site, tool: str) -> None:
+    fail(site.sdk, drops=tool)
+    (fault, *_) = faults(site.build())
+    assert fault["where"] == tool
+    assert "wrote no" in fault["what"]
+
+
+def test_tensors_that_fell_to_float_stop_the_build(site: Site) -> None:
+    fail(site.sdk, fell=3)
+    (fault, *_) = faults(site.build())
+    assert "3 of 100 tensors had no encoding and became float" in fault["what"]
+    assert not (site.workspace.root / "build" / "small" / "failed" / "model_ctx_qnn.bin").exists()
+
+
+def test_an_encoding_that_fits_no_tensor_stops_the_build(site: Site) -> None:
+    fail(site.sdk, unmatched="conv9/out")
+    assert "conv9/out" in [fault["where"] for fault in faults(site.build())]
+
+
+def test_without_statistics_it_cannot_be_told(site: Site) -> None:
+    fail(site.sdk, silent=True)
+    (fault, *_) = faults(site.build())
+    assert "printed no statistics" in fault["what"]
+
+
+def test_a_binary_for_another_soc_stops_the_build(site: Site) -> None:
+    """The SDK ignores a key of its configuration that it does not know."""
+    fail(site.sdk, soc=57)
+    assert any("57" in fault["what"] and "77" in fault["what"] for fault in faults(site.build()))
+
+
+def test_files_of_another_size_are_not_read(site: Site) -> None:
+    fail(site.sdk, short=True)
+    (fault, *_) = faults(site.build())
+    assert "bytes" in fault["what"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (None, "it is not said where"),
+        ("folder", "names no folder"),
+        ("tool", "the SDK has no bin"),
+        ("library", "the SDK has no lib"),
+        ("version", "3.1.0"),
+        ("description", "states no version"),
+        ("bare", "is no QAIRT SDK"),
+    ],
+)
+def test_a_missing_or_broken_sdk_is_refused_before_anything_runs(site: Site, change: str | None, what: str) -> None:
+    variable = str(site.sdk)
+    if change is None:
+        variable = ""
+    elif change == "folder":
+        variable = str(site.sdk / "nowhere")
+    elif change == "tool":
+        (site.sdk / "bin" / HOST / "qairt-quantizer").unlink()
+    elif change == "library":
+        (site.sdk / "lib" / HOST / "libQnnHtp.so").unlink()
+    elif change == "version":
+        (site.sdk / "sdk.yaml").write_text("version: 3.1.0\n")
+    elif change == "description":
+        (site.sdk / "sdk.yaml").write_text("product: qairt\n")
+    else:
+        (site.sdk / "sdk.yaml").unlink()
+    result = site.run("build", "small", "--json", QAIRT_SDK_ROOT=variable)
+    assert result.code == 2
+    assert what in result.err
+    assert "QAIRT_SDK_ROOT" in result.err or change == "version"
+    assert site.tools() == []
+
+
+def test_a_picture_that_the_board_would_feed_is_refused(site: Site) -> None:
+    site.workspace.edit("calibration:\n  data", "runtime_input:\n  image: {type: gray}\ncalibration:\n  data")
+    result = site.run("build", "small")
+    assert result.code == 2
+    assert "small.yaml:" in result.err
+    assert "featuremap" in result.err
+
+
+def test_two_platforms_in_one_binary_are_refused(site: Site) -> None:
+    site.workspace.edit("platform: qcs9075", "platforms: [qcs9075+qcs8275]")
+    result = site.run("build", "small")
+    assert result.code == 2
+    assert "one SoC" in result.err
+
+
+def test_the_bundle_is_checked_and_a_flipped_byte_found(pristine: Site, tmp_path: Path) -> None:
+    site = Site(pristine.workspace.copy(tmp_path / "project"), pristine.sdk)
+    bundle = site.workspace.root / "build" / "small" / "small.bundle"
+    whole = site.run("verify", str(bundle))
+    assert whole.code == 0, whole.err
+    data = bytearray(bundle.read_bytes())
+    rng = np.random.default_rng(5)
+    for place in rng.integers(0, len(data), 5):
+        damaged = data.copy()
+        damaged[place] ^= 1
+        copy = tmp_path / "damaged.bundle"
+        copy.write_bytes(damaged)
+        assert site.run("verify", str(copy)).code == 1
+
+
+def test_the_road_needs_nothing_of_the_package_with_the_compiler(pristine: Site) -> None:
+    """No task of it names onnxruntime-qnn."""
+    result = pristine.run("plan", "small", "--json")
+    assert result.code == 0, result.err
+    stages = {task["stage"] for task in result.json["tasks"]}
+    assert stages.isdisjoint({"probe", "compile_htp", "emulate", "verify_htp"})
