@@ -101,11 +101,12 @@ def _said(contract: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[
     """(what, as the binary has it, as the contract has it)."""
     yield "SoC", str(metadata["soc_model"]), contract["platform"]["soc_model"]
     yield "QNN build", metadata["build_id"], contract["build"]["qnn_build_id"]
-    graph = metadata["graphs"][0]
-    yield "graph", graph["name"], contract["htp"]["graph"]
+    graphs = metadata["graphs"]
+    yield "graph", graphs[0]["name"], contract["htp"]["graph"]
     for side in ("inputs", "outputs"):
-        held = {tensor["name"]: tensor for tensor in graph[side]}
-        yield side, sorted(held), sorted(entry["name"] for entry in contract[side])
+        held = {tensor["name"]: tensor for graph in graphs for tensor in graph[side]}
+        if not contract["cpu_nodes"]:  # else an edge may be a CPU node's, and the binary has edges towards such nodes
+            yield side, sorted(held), sorted(entry["name"] for entry in contract[side])
         for entry in contract[side]:
             if entry["name"] in held:
                 yield f"{side} {entry['name']}", _tensor(held[entry["name"]]), _edge(entry)
