@@ -1,4 +1,4 @@
-"""Rewrites both locks from pyproject.toml, with hashes. Needs pip-tools; run by `make lock`."""
+"""Rewrites the locks from pyproject.toml, with hashes. Needs pip-tools; run by `make lock`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = {"runtime": ["install"], "dev": ["install", "dev"]}
+LOCKS = {"runtime": ["install"], "dev": ["install", "dev"], "qualcomm": ["install", "dev", "qualcomm"]}
 OPTIONS = (
     "--quiet",
     "--generate-hashes",

@@ -35,9 +35,19 @@ def test_an_unknown_variable_is_refused_with_the_known_ones(words: tuple[str, ..
         (("build", "recipe="), "npubake build recipe="),  # which npubake refuses: it must not mean all
         (("test", "pytest=-x -k some"), "pytest -n 2 --dist loadfile -x -k some"),
         (("test", "PYTHON=python3"), "pytest -n 2 --dist loadfile"),
+        (("test-qualcomm",), "pytest -n 2 --dist loadfile tests/qualcomm"),
+        (("test-qualcomm", "pytest=-k doctor"), "pytest -n 2 --dist loadfile tests/qualcomm -k doctor"),
     ],
 )
 def test_a_known_variable_reaches_its_command(words: tuple[str, ...], command: str) -> None:
     done = make(*words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith(command)
+
+
+def test_the_extra_never_reaches_the_environment_of_the_suite() -> None:
+    """There it would hide what must work without it."""
+    plain, extra = make("test", "check", "build", "VENV=none"), make("test-qualcomm", "VENV=none")
+    assert "qualcomm" not in plain.stdout
+    assert "qualcomm" in extra.stdout
+    assert "none/" not in extra.stdout
