@@ -91,11 +91,10 @@ def _recipes_folder(start: Path) -> Path:
 
 def run_run(arguments: argparse.Namespace) -> int:
     """``npubake run``: feed files to a built artifact; prints what it answers, or writes it with --out and --draw."""
-    from npubake.toolchains import answers
-    from npubake.toolchains.reference.running import load_package, run_files
+    from npubake.toolchains import answers, opening
 
-    package = load_package(_artifact(arguments.directory, arguments.target))
-    done = run_files(package, _input_files(arguments.inputs), example=arguments.example)
+    artifact = _artifact(arguments.directory, arguments.target)
+    done = opening.run(artifact, _input_files(arguments.inputs), arguments.example)
     pictures = list(done.fed.pictures.values())
     picture = pictures[0] if len(pictures) == 1 else None
     detected = answers.detections(done.outputs, picture)
@@ -188,17 +187,18 @@ def _shown(value: float | int | str | None) -> str:
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """``npubake verify``: every byte of a bundle, then its model on the recorded inputs."""
-    from npubake.toolchains.reference.bundle import verify_bundle
+    from npubake.toolchains import opening
 
     path = _artifact(arguments.directory, arguments.bundle)
-    report = verify_bundle(path, digest=_recorded_digest(path))
+    report = opening.verify(path, _recorded_digest(path))
     last = released.find(path.parent)
     astray = last.astray if last else ()
     if arguments.json:
         print(json.dumps({"bundle": str(path), **asdict(report), "astray": list(astray)}, indent=1, default=dict))
         return 0
     judged = "equal to the bit" if report.exact else f"within tolerance, largest difference {report.max_difference:.3g}"
-    print(f"{path}: {len(report.entries)} entries whole, {report.runs} recorded runs {judged}")
+    runs = report.unexecuted or f"{report.runs} recorded runs {judged}"
+    print(f"{path}: {len(report.entries)} entries whole, {runs}")
     if astray:
         print(f"warning: {path.parent}: {released.astray_text(astray)}", file=sys.stderr)
     return 0

@@ -47,11 +47,10 @@ class Fed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One example that was fed and run. outputs: real values by name; note: what was run, where it is not plain."""
+    """One example that was run. outputs: real values by name; fed: with its pictures and notes for people."""
 
     outputs: dict[str, NDArray[Any]]
     fed: Fed
-    note: str = ""
 
 
 def feed(contract: Mapping[str, Any], files: Sequence[tuple[str, Path]], example: int | None = None) -> Fed:

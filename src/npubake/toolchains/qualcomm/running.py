@@ -23,4 +23,5 @@ def run_files(artifact: Artifact, files: Sequence[tuple[str, Path]], *, example:
     (outputs,) = emulate(artifact, [edges.taken(fed.values)], How())
     real = edges.restore(outputs)
     named = {entry["model_output"]: real[entry["name"]] for entry in artifact.contract["outputs"]}
-    return Run(outputs=named, fed=fed, note=NOTE)
+    fed.notes.append(NOTE)
+    return Run(outputs=named, fed=fed)
