@@ -6,6 +6,7 @@ No SDK was at hand; that a real one takes these lines is not shown here.
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,26 @@ def test_the_bundle_is_checked_and_a_flipped_byte_found(pristine: Site, tmp_path
         copy = tmp_path / "damaged.bundle"
         copy.write_bytes(damaged)
         assert site.run("verify", str(copy)).code == 1
+
+
+def test_the_exported_script_drives_the_fake_sdk_as_the_build_did(pristine: Site, tmp_path: Path) -> None:
+    """The same command lines but for the last step, which takes float files; the configuration's key of the SoC too."""
+    folder = tmp_path / "by hand, with a space"
+    result = pristine.run("export", "small", "--format", "qairt-script", "--out", str(folder), "--json")
+    assert result.code == 0, result.err
+    sdk = make_sdk(tmp_path / "the sdk of a colleague")
+    script = str(folder / "run_qairt.sh")
+    done = subprocess.run(["/bin/bash", script], env={"QAIRT_SDK_ROOT": str(sdk), "PATH": "/usr/bin:/bin"},
+                          capture_output=True, text=True, check=False, cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    by_hand = [[word.replace(str(sdk), "SDK") for word in line] for line in told(sdk)]
+    built = [[word.replace(str(pristine.sdk), "SDK") for word in line] for line in told(pristine.sdk)]
+    assert by_hand[:-1] == built[4:8]
+    assert by_hand[-1] == [word for word in built[8] if not word.startswith("--use_native")]
+    assert (folder / "context" / "model_ctx_qnn.bin").read_bytes() == (
+        pristine.workspace.root / "build" / "small" / "model_ctx_qnn.bin"
+    ).read_bytes()
+    assert len(list((folder / "ran").glob("Result_*/logits.raw"))) == 16
 
 
 def test_the_road_needs_nothing_of_the_package_with_the_compiler(pristine: Site) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
     "new": "artifacts",
     "run": "artifacts",
     "verify": "artifacts",
+    "export": "exporting",
     "cache_info": "cache",
     "cache_gc": "cache",
     "cache_fsck": "cache",

@@ -16,6 +16,7 @@ EXIT_CODES = (
 _MOST = 4096  # tasks at once, and threads: more is a typing error
 METHODS = ("minmax", "percentile", "entropy", "mse", "mean_minmax")  # quant/thresholds.py has them, and numpy
 SORTS = (*METHODS, "int16", "float16", "tensor", "graph")
+EXPORTS = ("encodings", "qdq", "input-list", "qairt-script")
 TARGETS_HELP = "recipe or target names, comma lists, or recipe=NAME; none: all of the project"
 
 
@@ -172,6 +173,33 @@ def _artifacts(commands: Any) -> None:
     run.add_argument("--draw", type=_word, metavar="OUT.png", help="draw a detector's boxes into the picture")
     verify = _command(commands, "verify", "check every byte of a bundle and run it against its recorded outputs")
     verify.add_argument("bundle", metavar="BUNDLE", help="a bundle file, or a built target")
+    _exporting(commands)
+
+
+def _exporting(commands: Any) -> None:
+    export = _command(commands, "export", "write what one who runs a vendor's SDK by hand needs of a built target")
+    export.add_argument("target", type=_word, metavar="TARGET", help="a built target, or built as far as it takes")
+    export.add_argument(
+        "--format",
+        choices=EXPORTS,
+        required=True,
+        help="encodings: quantisation overrides and their float model; qdq: the model with QuantizeLinear nodes; "
+        "input-list: calibration samples as raw files; qairt-script: all of it and a script of the QAIRT SDK",
+    )
+    export.add_argument("--out", type=_word, metavar="DIR", help="where to (default: export/TARGET)")
+    export.add_argument(
+        "--encodings-version", choices=("0.6.1", "1.0.0"), default="1.0.0", help="form of the encodings (default 1.0.0)"
+    )
+    export.add_argument(
+        "--converter", choices=("qairt", "qnn"), default="qairt", help="of the script: to a DLC, or to a model library"
+    )
+    export.add_argument(
+        "--sdk-version",
+        type=_word,
+        metavar="VERSION",
+        help="of the script: the SDK that it is for (default: that of QAIRT_SDK_ROOT, else the newest known)",
+    )
+    export.add_argument("--toolchain", type=_word, metavar="NAME", help="of the target, if not its platform's default")
 
 
 def _housekeeping(commands: Any) -> None:

@@ -169,13 +169,14 @@ def _describe(given: dict[str, str], _faults: dict[str, Any], _words: list[str])
     Path(given["--json_file"]).write_text(json.dumps(content))
 
 
-def _net_run(given: dict[str, str], faults: dict[str, Any], _words: list[str]) -> None:
+def _net_run(given: dict[str, str], faults: dict[str, Any], words: list[str]) -> None:
     import numpy as np
     import onnxruntime
 
     held = json.loads(Path(given["--retrieve_context"]).read_text())
     session = onnxruntime.InferenceSession(base64.b64decode(held["model"]), providers=["CPUExecutionProvider"])
-    encodings = _encodings(held)
+    native = "--use_native_input_files" in words  # else every file is float32
+    encodings = _encodings(held) if native else {}
     for index, line in enumerate(Path(given["--input_list"]).read_text().split("\n")[:-1]):
         paths = dict(part.split(":=") for part in line.split(" ")) if ":=" in line else {"": line}
         feeds = {}
@@ -191,7 +192,9 @@ def _net_run(given: dict[str, str], faults: dict[str, Any], _words: list[str]) -
             bits, scale, offset = encodings.get(name, (0, 1.0, 0))
             codes = np.clip(np.rint(found / scale) - offset, 0, 2**bits - 1).astype(_RANGES[bits]) if bits else found
             data = codes.tobytes()
-            (place / f"{_c_name(name)}_native.raw").write_bytes(data[:-1] if faults.get("short") else data)
+            (place / f"{_c_name(name)}{'_native' if native else ''}.raw").write_bytes(
+                data[:-1] if faults.get("short") else data
+            )
 
 
 def _c_name(name: str) -> str:

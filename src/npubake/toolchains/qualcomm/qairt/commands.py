@@ -63,8 +63,10 @@ def read_back() -> Command:
     return Command(tool="qnn-context-binary-utility", words=("--context_binary", binary, "--json_file", INFO))
 
 
-def net_run() -> Command:
-    """The binary on every line of the list, in the x86 emulator, files in the graph's own types."""
+def net_run(*, native: bool = True) -> Command:
+    """The binary on every line of the list, in the x86 emulator. native: files in the graph's own types, else float32,
+    which the tool converts.
+    """
     words = {
         "--retrieve_context": f"{BINARY_FOLDER}/{BINARY}.bin",
         "--backend": library(BACKEND),
@@ -72,8 +74,8 @@ def net_run() -> Command:
         "--output_dir": RUN_FOLDER,
         "--config_file": backend_config.OUTER,
     }
-    native = ("--use_native_input_files", "--use_native_output_files")
-    return Command(tool="qnn-net-run", words=(*_flat(words), *native))
+    own_types = ("--use_native_input_files", "--use_native_output_files") if native else ()
+    return Command(tool="qnn-net-run", words=(*_flat(words), *own_types))
 
 
 def library(name: str) -> str:

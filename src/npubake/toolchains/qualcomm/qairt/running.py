@@ -47,7 +47,7 @@ class Workshop:
         place.write_bytes(data)
 
     def run(self, command: Command, makes: str = "") -> None:
-        """One tool. makes: the file or folder that has to be there afterwards. Raises StageError with what the tool said."""
+        """One tool. makes: what has to be there afterwards. Raises StageError with what the tool said."""
         words = [word.replace("{sdk}", str(self.sdk.root), 1) if word.startswith("{sdk}/") else word
                  for word in command.words]  # fmt: skip
         line = [str(self.sdk.tool(command.tool)), *words]
@@ -74,7 +74,7 @@ class Workshop:
     def _fault(self, command: Command, what: str, said: str) -> Fault:
         words = [line for line in said.splitlines() if line.strip()]
         errors = [line for line in words if "error" in line.lower()][-8:]
-        shown = "\n".join((errors or words[-12:])) or "it printed nothing"
+        shown = "\n".join(errors or words[-12:]) or "it printed nothing"
         hint = f"{command.tool} of QAIRT SDK {self.sdk.version} said:\n{shown}"
         return Fault(what=f"{command.tool} {what}", where=command.tool, hint=hint)
 
