@@ -34,15 +34,23 @@ def adapt(model: onnx.ModelProto, summary: GraphSummary, sources: Sources, reque
     if sources.parameters is None:
         edges = compilable_model(model, {}, {}, request)
         return Adapted(model=model, compilable=edges.model, record=float_record(summary, edges, request))
-    written = quantised_model(model, summary, sources, sources.parameters)
-    edges = compilable_model(written.model, written.codes, written.grids, request)
+    written = quantised_model(model, summary, sources, sources.parameters, fused=True)
+    asked = quantised_model(model, summary, sources, sources.parameters, fused=False)
+    edges = compilable_model(asked.model, asked.codes, asked.grids, request)
     return Adapted(model=written.model, compilable=edges.model, record=adapt_record(summary, written, edges, request))
 
 
 def quantised_model(
-    model: onnx.ModelProto, summary: GraphSummary, sources: Sources, parameters: QuantizationParameters
+    model: onnx.ModelProto,
+    summary: GraphSummary,
+    sources: Sources,
+    parameters: QuantizationParameters,
+    *,
+    fused: bool,
 ) -> Written:
-    """The whole graph in node units, float32 at its edges."""
+    """The whole graph in node units, float32 at its edges. fused: without the quantisers that the compiler asks for and
+    its kernels do not carry out.
+    """
     facts = model_facts(model)
     computing = computed_in(summary, parameters)
     spelling = Speller(model=model, summary=summary, facts=facts, parameters=parameters, computing=computing).spell()
@@ -51,8 +59,9 @@ def quantised_model(
     writer = UnitWriter(
         grids=grids,
         floats=floats,
-        values=_float_values(facts.initializers),
+        values=_float_values({**facts.initializers, **spelling.constants}),
         outputs=frozenset(summary.outputs),
+        unrounded=frozenset(spelling.gates) if fused else frozenset(),
         names=all_names(model) | spelling.constants.keys() | spelling.like.keys(),
     )
     for name in summary.inputs:

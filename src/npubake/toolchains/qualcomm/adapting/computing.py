@@ -13,7 +13,7 @@ from npubake.graph.summary import FusionGroup, GraphSummary
 from npubake.quant.lanes import LANES, NO_KERNEL, float_tensors, holds_float, is_integer
 from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.adapting.grids import Bits
-from npubake.toolchains.qualcomm.adapting.operators import FLOAT_ONLY
+from npubake.toolchains.qualcomm.adapting.operators import FLOAT_ONLY, WIDE_ONLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ def computed_in(summary: GraphSummary, parameters: QuantizationParameters) -> di
         elif wanting and holds_float(summary, group):
             made[group.name] = Computing(integer=False, why=f"{wanting[0]} has no integer form on the HTP")
         elif _for_want_of_a_kernel(summary, group, entry.why, makers, made):
-            made[group.name] = Computing(integer=True, bits=16 if entry.why.startswith("beyond") else lane)
+            wide = entry.why.startswith("beyond") or not WIDE_ONLY.isdisjoint(operators[node] for node in group.nodes)
+            made[group.name] = Computing(integer=True, bits=16 if wide else lane)
         else:
             made[group.name] = Computing(integer=False, why=entry.why)
     return made

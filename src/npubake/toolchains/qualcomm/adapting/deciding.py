@@ -65,6 +65,8 @@ class GridTable:
     def _grid(self, name: str, bits: Bits, maker: Operation | None) -> Grid | None:
         integer = maker is not None and maker.integer
         demanded = demanded_grid(maker.node.op_type, bits) if maker is not None and integer else None
+        if name in self.spelling.grids:
+            return self.spelling.grids[name]
         held = self.parameters.tensors.get(name) if self.parameters is not None else None
         if held is not None:
             alone = demanded is not None and held.dtype == "int16" and not self._copied_further(name)

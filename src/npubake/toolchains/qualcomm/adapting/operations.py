@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from npubake.quant.parameters import WeightType
 from npubake.quant.ranges import Range
-from npubake.toolchains.qualcomm.adapting.grids import Bits
+from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,6 +29,13 @@ class EncodedWeights:
     zero_point: int = 0
     bias_name: str = ""
     bias: NDArray[np.float32] | None = None
+
+    @property
+    def per_tensor(self) -> bool:
+        """One scale for all: with a zero point, and where a grouped ConvTranspose has one channel a group (its bias
+        would have more scales than its weights, for which the compiler computes nonsense).
+        """
+        return self.zero_point != 0 or len(self.scales) == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,14 +62,17 @@ class Form:
 
 @dataclass(slots=True, kw_only=True)
 class Spelling:
-    """All operations in order, and what spelling brought in. constants: new initialisers; shapes: of new tensors; like:
-    new tensor -> the one whose grid it shares; ranges: of tensors that nobody observed.
+    """All operations in order, and what spelling brought in. constants: new initialisers; like: new tensor -> the one
+    whose grid it shares; ranges: of tensors that nobody observed; grids: in place of the parameters'; gates: tensors
+    that the HTP does not round, although it asks for their quantisers.
     """
 
     operations: list[Operation] = field(default_factory=list)
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     like: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
+    grids: dict[str, Grid] = field(default_factory=dict)
+    gates: set[str] = field(default_factory=set)
     forms: list[Form] = field(default_factory=list)
 
     def readers(self) -> Mapping[str, list[Operation]]:

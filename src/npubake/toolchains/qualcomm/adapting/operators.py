@@ -29,9 +29,15 @@ MOVERS = frozenset(
     )
 )  # fmt: skip
 # No integer form in the compiler: they stay in float, on an SoC that has it.
-FLOAT_ONLY = frozenset(("Cast", "CumSum"))
+FLOAT_ONLY = frozenset(("Cast",))
+# At 8 bits the compiler takes these and computes nonsense.
+WIDE_ONLY = frozenset(("CumSum",))
+# Slots of constants that are 8 bits beside operands of any width.
+_NARROW_CONSTANTS = frozenset((("PRelu", 1),))
 # Grids that the HTP demands, by bits (onnxruntime/quantization/execution_providers/qnn/quant_config.py of 1.32).
+# The compiler takes others at 16 bits without a word, and gives the codes of these.
 _FIXED: Mapping[tuple[str, Bits], tuple[float, int]] = {
+    ("HardSigmoid", 16): (2.0**-16, 0),
     ("Sigmoid", 16): (2.0**-16, 0),
     ("Tanh", 16): (2.0**-15, 2**15),
 }
@@ -45,6 +51,11 @@ def value_slots(op_type: str, count: int) -> tuple[int, ...]:
     if op_type in _ALL_SLOTS:
         return tuple(range(count))
     return tuple(slot for slot in _SLOTS.get(op_type, (0,)) if slot < count)
+
+
+def constant_bits(op_type: str, slot: int, bits: Bits) -> Bits:
+    """The width of a constant operand of an operation of ``bits``."""
+    return 8 if (op_type, slot) in _NARROW_CONSTANTS else bits
 
 
 def demanded_grid(op_type: str, bits: Bits) -> Grid | None:

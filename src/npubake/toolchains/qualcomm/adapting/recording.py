@@ -50,7 +50,7 @@ def adapt_record(summary: GraphSummary, written: Written, edges: Edges, request:
             each.weights.initializer: {
                 "dtype": each.weights.dtype,
                 "axis": each.weights.axis,
-                "granularity": "per_tensor" if each.weights.zero_point else "per_channel",
+                "granularity": "per_tensor" if each.weights.per_tensor else "per_channel",
             }
             for each in operations
             if each.weights is not None
@@ -102,7 +102,7 @@ def _in_order(summary: GraphSummary, operations: Iterable[Operation]) -> list[st
 def _seen(name: str, written: Written) -> dict[str, Any]:
     """What readers of a tensor see: behind its quantiser where it has one; an output under its own name."""
     writer = written.writer
-    if name in writer.outputs or name not in writer.grids:
+    if name in writer.outputs or name not in writer.grids or name in writer.unrounded:
         return _same(name, name)
     return _same(name, writer.views[name, writer.grids[name]])
 

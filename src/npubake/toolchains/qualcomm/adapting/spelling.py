@@ -20,10 +20,13 @@ from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 from npubake.quant.operands import ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, WeightParameters
 from npubake.quant.ranges import Range, including_zero
+from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.weights import encode_weights
 from npubake.toolchains.qualcomm.adapting.computing import Computing
-from npubake.toolchains.qualcomm.adapting.grids import of_parameters
+from npubake.toolchains.qualcomm.adapting.grids import of_parameters, of_range
 from npubake.toolchains.qualcomm.adapting.operations import EncodedWeights, Form, Operation, Spelling
+
+_ONE_TABLE = "at 8 bits the HTP computes x * Sigmoid(x) by one table"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +63,11 @@ class Speller:
         kept = self._without_clamp(made, members) if group.kind == "add" else list(members)
         made.ranges |= self._gate_ranges(group, members)
         bits = self.computing[group.name].bits
-        made.operations += [Operation(node=node, integer=True, bits=bits) for node in kept]
+        if group.function == "silu" and not self._wide(members[-1], group.inputs[0]):
+            made.gates.add(members[0].output[0])
+            made.forms.append(Form(node=members[0].name, what="gate not rounded in `model`", why=_ONE_TABLE))
+        for node in kept:
+            made.operations += [Operation(node=each, integer=True, bits=bits) for each in self._unclipped(made, node)]
 
     def _spell_weighted(self, made: Spelling, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> None:
         operand = weighted_operand(self.summary, group, self.facts, nodes_by_name(self.summary))
@@ -77,8 +84,28 @@ class Speller:
             _set_attribute(anchor, "transB", 1)
             made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=_transposed(weights)))
         else:
+            anchor, weights = self._ungrouped(made, anchor, weights)
             made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=weights))
-        made.operations += [Operation(node=node, integer=True, bits=bits) for node in others]
+        for node in others:
+            made.operations += [Operation(node=each, integer=True, bits=bits) for each in self._unclipped(made, node)]
+
+    def _ungrouped(
+        self, made: Spelling, anchor: onnx.NodeProto, weights: EncodedWeights
+    ) -> tuple[onnx.NodeProto, EncodedWeights]:
+        """A ConvTranspose of groups with several channels each and a bias, as one group with zeros between."""
+        groups = int(self.facts.attributes[anchor.name].get("group", 1))
+        if anchor.op_type != "ConvTranspose" or groups == 1 or weights.per_tensor or weights.bias is None:
+            return anchor, weights
+        inputs, outputs, *window = weights.codes.shape
+        dense = np.full((inputs, groups * outputs, *window), weights.zero_point, weights.codes.dtype)
+        for index in range(groups):
+            rows = slice(index * inputs // groups, (index + 1) * inputs // groups)
+            dense[rows, index * outputs : (index + 1) * outputs] = weights.codes[rows]
+        why = "a bias of more channels than a group's weights is refused"
+        made.forms.append(Form(node=anchor.name, what="groups as one, with zeros", why=why))
+        alone = _copied(anchor)
+        _set_attribute(alone, "group", 1)
+        return alone, replace(weights, codes=dense, scales=np.tile(weights.scales, groups))
 
     def _fully_connected(
         self, made: Spelling, product: onnx.NodeProto, result: str, weights: EncodedWeights, group: FusionGroup
@@ -109,8 +136,11 @@ class Speller:
         clamp, kept = members[-1], list(members)
         if len(members) < 2 or clamp.op_type not in ("Relu", "Clip"):
             return kept
-        grid = of_parameters(self.parameters.tensors[clamp.output[0]])
-        low, high = self._bounds(clamp)
+        name, (low, high) = clamp.output[0], self._bounds(clamp)
+        grid = of_parameters(self.parameters.tensors[name])
+        if grid.bits == 16 and not self._copied(name):
+            span = Range(low=max(grid.span.low, min(low, 0.0)), high=min(grid.span.high, max(high, 0.0)))
+            grid = made.grids[name] = of_range(span, 16, "parameters")
         if not grid.implies(low, high):
             made.like[clamp.input[0]] = clamp.output[0]
             return kept
@@ -118,6 +148,36 @@ class Speller:
         last = _copied(members[-2])
         last.output[0] = clamp.output[0]
         return [*members[:-2], last]
+
+    def _copied(self, name: str) -> bool:
+        """Whether a movement reads the tensor, so that others lie on its grid."""
+        return any(name in group.inputs for group in self.summary.groups if group.kind in SHARING_KINDS)
+
+    def _wide(self, node: onnx.NodeProto, *more: str) -> bool:
+        """Whether a node reads or makes 16 bits."""
+        held = (self.parameters.tensors.get(name) for name in (*node.input, *node.output, *more))
+        return any(entry is not None and entry.dtype == "int16" for entry in held)
+
+    def _unclipped(self, made: Spelling, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """A Clip of 16 bits as Relu or Max, and Min: behind another operator the compiler leaves it out unasked."""
+        if node.op_type != "Clip" or not self._wide(node):
+            return [node]
+        (low, high), seen, parts = self._bounds(node), node.input[0], list[onnx.NodeProto]()
+        made.forms.append(Form(node=node.name, what="Clip as Relu, Max, Min", why="at 16 bits the HTP loses a Clip"))
+        for op_type, bound in (("Max", low), ("Min", high)):
+            if np.isfinite(bound):
+                name = f"{node.name}/{op_type}"
+                operands = [seen, f"{name}/bound"]
+                made.constants[operands[1]] = np.array(bound, np.float32)
+                if op_type == "Max" and bound == 0.0:
+                    op_type, operands = "Relu", [seen]
+                parts.append(helper.make_node(op_type, operands, [name], name=name))
+                seen, made.like[name] = name, node.output[0]
+        if not parts:
+            return [node]
+        made.like.pop(seen)
+        parts[-1].output[0], parts[-1].name = node.output[0], node.name
+        return parts
 
     def _bounds(self, clamp: onnx.NodeProto) -> tuple[float, float]:
         bounds = [-np.inf if clamp.op_type == "Clip" else 0.0, np.inf]

@@ -24,7 +24,7 @@ from npubake.toolchains.qualcomm.adapting.constants import constant_codes
 from npubake.toolchains.qualcomm.adapting.deciding import floats_of, is_movement
 from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid, as_wide
 from npubake.toolchains.qualcomm.adapting.operations import EncodedWeights, Operation
-from npubake.toolchains.qualcomm.adapting.operators import value_slots
+from npubake.toolchains.qualcomm.adapting.operators import constant_bits, demanded_grid, value_slots
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class UnitWriter:
     codes: dict[str, str] = field(default_factory=dict)  # tensor -> its integers
     views: dict[tuple[str, Grid], str] = field(default_factory=dict)  # (tensor, grid) -> what readers see
     float_view: dict[str, str] = field(default_factory=dict)  # tensor -> what float operations see
+    unrounded: frozenset[str] = frozenset()  # tensors with a grid whose readers see what their maker writes
     written: dict[str, Grid] = field(default_factory=dict)  # operands that are constants, by name, for the record
 
     def add_input(self, name: str) -> None:
@@ -65,7 +66,7 @@ class UnitWriter:
                 node.output[slot] = self._fresh(f"{name}/float")
         self.nodes.append(node)
         for name, raw in zip(operation.node.output, node.output, strict=True):
-            if name in self.grids:
+            if name in self.grids and name not in self.unrounded:
                 self._quantise(name, self._made(operation, name, raw, own))
 
     def finish(self) -> None:
@@ -91,10 +92,11 @@ class UnitWriter:
             elif weights is not None and slot == 2:
                 source = self._read_grid(operation.node.input[0], bits)
                 node.input[slot] = self._bias(weights, source.scale)
-            elif slot in slots and name in self.grids:
+            elif slot in slots and name in self.grids and name not in self.unrounded:
                 node.input[slot] = self._view(name, shared or self._read_grid(name, bits))
             elif slot in slots and name in self.values:
-                node.input[slot] = self._constant_operand(name, bits, shared)
+                width = constant_bits(node.op_type, slot, bits)
+                node.input[slot] = self._constant_operand(name, width, shared)
             elif name in self.float_view:
                 node.input[slot] = self.float_view[name]
 
@@ -110,10 +112,9 @@ class UnitWriter:
             self._node("Cast", [half], [rounded], f"{name}/FromFloat16", to=TensorProto.FLOAT)
             self.float_view[name] = rounded
             return rounded
-        held = self.grids[name]
-        if own[0] <= held.bits:
-            return raw
-        return self._through(raw, as_wide(held), f"{name}/wide")
+        held, demanded = self.grids[name], demanded_grid(operation.node.op_type, own[0])
+        wanted = demanded or (as_wide(held) if own[0] > held.bits else held)
+        return raw if wanted.equals(held) else self._through(raw, wanted, f"{name}/wide")
 
     def _quantise(self, name: str, source: str) -> None:
         grid = self.grids[name]
@@ -153,11 +154,11 @@ class UnitWriter:
         return self.views[name, grid]
 
     def _weights(self, weights: EncodedWeights) -> str:
-        """Codes with a scale a channel, one for all where they have a zero point, and zero points always: without
-        them the compiler takes 4-bit weights for something else and says nothing.
+        """Codes with a scale a channel, or one for all, and zero points always: without them the compiler takes 4-bit
+        weights for something else and says nothing.
         """
         name, channels = weights.initializer, len(weights.scales)
-        per_tensor = weights.zero_point != 0
+        per_tensor = weights.per_tensor
         scales = weights.scales[:1].reshape(()) if per_tensor else weights.scales
         zeros = np.full(() if per_tensor else channels, weights.zero_point)
         inputs = [
@@ -175,7 +176,7 @@ class UnitWriter:
         assert weights.bias is not None
         name = weights.bias_name
         steps = np.tile(source_scale * weights.scales, len(weights.bias) // len(weights.scales))
-        per_tensor = weights.zero_point != 0
+        per_tensor = weights.per_tensor
         stored = self._constant(f"{name}/quantized", quantize_bias(weights.bias, steps))
         scale = self._constant(f"{name}/scale", (steps[:1].reshape(()) if per_tensor else steps).astype(np.float32))
         zeros = np.zeros(() if per_tensor else len(steps), np.int32)
