@@ -64,8 +64,18 @@ def computed_tensors(path: Path) -> tuple[str, ...]:
 
 def output_dtypes(path: Path) -> dict[str, str]:
     """The model's outputs in order, and the numpy name of each one's dtype."""
-    outputs = onnx.load(path, load_external_data=False).graph.output
-    kinds = {value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in outputs}
+    return _dtypes(onnx.load(path, load_external_data=False).graph.output)
+
+
+def input_dtypes(path: Path) -> dict[str, str]:
+    """The model's inputs in order, constants left out, and the numpy name of each one's dtype."""
+    graph = onnx.load(path, load_external_data=False).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    return _dtypes(value for value in graph.input if value.name not in constants)
+
+
+def _dtypes(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
+    kinds = {value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in values}
     return {name: kind.name for name, kind in kinds.items()}
 
 

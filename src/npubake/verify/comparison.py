@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npubake.calibration.inference import TensorSession, computed_tensors, output_dtypes
+from npubake.calibration.inference import TensorSession, computed_tensors, input_dtypes, output_dtypes
 from npubake.calibration.samples import SampleSet
 from npubake.errors import Fault, StageError
 from npubake.verify.feeding import Feeder
@@ -56,12 +56,13 @@ class Traced:
 class TracedModel:
     """A model file and its tensors by the name they are traced back to.
 
-    outputs: model output by old name; record: the JSON record, empty where the model has none.
+    outputs: model output by old name; inputs: dtypes by name; record: the JSON record, empty where the model has none.
     """
 
     path: Path
     tensors: Mapping[str, Traced]
     outputs: Mapping[str, Traced]
+    inputs: Mapping[str, str]
     record: Mapping[str, Any]
 
     @classmethod
@@ -76,7 +77,8 @@ class TracedModel:
                 traced.setdefault(entry["old"], Traced(name=entry["new"], factor=factor, zero_point=zero))
         if "provenance" not in record:
             traced = {name: Traced(name=name) for name in computed}
-        return cls(path=path, tensors=traced, outputs=_outputs(output_dtypes(path), traced, record), record=record)
+        outputs = _outputs(output_dtypes(path), traced, record)
+        return cls(path=path, tensors=traced, outputs=outputs, inputs=input_dtypes(path), record=record)
 
 
 def _outputs(dtypes: Mapping[str, str], traced: Mapping[str, Traced], record: Mapping[str, Any]) -> dict[str, Traced]:
@@ -182,7 +184,7 @@ def compare_models(reference: TracedModel, candidate: TracedModel, samples: Samp
     StageError where an output of the reference has no counterpart, sizes differ, or there is no example.
     """
     pairs, outputs = _pairs(reference, candidate)
-    feeder = Feeder.of(candidate.record, samples)
+    feeder = Feeder.of(candidate.record, samples, candidate.inputs)
     left = TensorSession(reference.path, (pair[0].name for pair in pairs.values()), run.threads)
     right = TensorSession(candidate.path, (pair[1].name for pair in pairs.values()), run.threads)
     running = {old: _Running() for old in pairs}

@@ -27,14 +27,19 @@ class Feeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feeder:
-    """Feeds of a sample set for a model that takes what the board feeds. runtime_inputs: by model input."""
+    """Feeds of a sample set for a model that takes what the board feeds. runtime_inputs: by model input; real: those of
+    them that the candidate takes as the float model does: it is fed what the board's tensors decode to.
+    """
 
     samples: SampleSet
     runtime_inputs: Mapping[str, RuntimeInput]
+    real: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, record: Mapping[str, Any], samples: SampleSet) -> Feeder:
-        """From the candidate's record. StageError where pixels are due and the samples are prepared tensors."""
+    def of(cls, record: Mapping[str, Any], samples: SampleSet, inputs: Mapping[str, str] | None = None) -> Feeder:
+        """From the candidate's record. inputs: dtypes of the candidate's own inputs, by name; None for an artifact,
+        which takes what the board feeds. StageError where pixels are due and the samples are prepared tensors.
+        """
         specs = {name: RuntimeInput.from_facts(name, facts) for name, facts in record.get("runtime_inputs", {}).items()}
         faults = [
             Fault(
@@ -46,7 +51,8 @@ class Feeder:
         ]
         if faults:
             raise StageError(*faults)
-        return cls(samples=samples, runtime_inputs=specs)
+        real = [name for name in specs if inputs is not None and inputs.get(name, "uint8") != "uint8"]
+        return cls(samples=samples, runtime_inputs=specs, real=frozenset(real))
 
     def read(self, index: int) -> Feeds:
         """Encoded tensors for the candidate; what they decode to, through the linear step, for the reference."""
@@ -56,15 +62,17 @@ class Feeder:
         for name, form in self.samples.inputs.items():
             spec = self.runtime_inputs.get(name)
             tensors = self._tensors(name, stored[name])
-            candidate.update(tensors)
             if spec is None or spec.type not in _PIXELS:
                 reference[name] = tensors[name]
             else:
                 reference[name] = form.prepare(_ordered(spec, runtime_input.decode(spec, tensors)))
+            candidate.update({name: reference[name]} if name in self.real else tensors)
         return Feeds(reference=reference, candidate=candidate)
 
     def candidate(self, index: int) -> Feed:
         """The candidate's inputs alone: what the board would be fed."""
+        if self.real:
+            return self.read(index).candidate
         stored = self.samples.read_stored(index)
         return {key: value for name in stored for key, value in self._tensors(name, stored[name]).items()}
 

@@ -40,7 +40,7 @@ class Trial:
     def outputs(self) -> Iterator[tuple[int, Outputs]]:
         """Yield (index, outputs by the float model's names)."""
         session = TensorSession(self.model.path, (entry.name for entry in self.model.outputs.values()), self.threads)
-        feeder = Feeder.of(self.model.record, self.samples)
+        feeder = Feeder.of(self.model.record, self.samples, self.model.inputs)
         for index in range(self.samples.count):
             values = session.run(feeder.candidate(index))
             yield index, {old: entry.real(values[entry.name]) for old, entry in self.model.outputs.items()}
