@@ -36,6 +36,23 @@ def test_nodes_of_the_float_model_keep_their_names_and_others_are_called_after_t
     onnx.checker.check_model(model)
 
 
+def test_an_output_that_is_read_inside_has_a_form_for_each() -> None:
+    floating, given = models.floating(), models.quantised()
+    for model in (floating, given):
+        model.graph.node.append(onnx.helper.make_node("Neg", ["y"], ["n"], name="Neg_n"))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("n", onnx.TensorProto.FLOAT, [1, 4, 2, 2]))
+    made = renamed(floating, given)
+    inputs = {node.name: list(node.input) for node in made.model.graph.node}
+    assert inputs["Neg_n"] == ["y/dequantized"]
+    assert (
+        inputs["y/DequantizeLinear"] == inputs["y/inner/DequantizeLinear"] == ["y/quantized", "y/scale", "y/zero_point"]
+    )
+    onnx.checker.check_model(made.model)
+    feed = {"x": normal(1, 4, 2, 2)}
+    wanted, found = (ReferenceEvaluator(model).run(None, feed) for model in (given, made.model))
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_provenance_is_what_readers_see() -> None:
     made = renamed(models.floating(), models.quantised())
     seen = {entry.old: entry.new for entry in made.provenance}

@@ -2,7 +2,8 @@
 
 As in ``quant.qdq``, a tensor ``t`` keeps its name and has ``t/quantized`` and ``t/dequantized``; weights and constants
 become ``w/quantized`` and ``w/dequantized``. A graph output keeps its name: its maker writes ``t/float``, its
-DequantizeLinear the output. AIMET names the scale of ``t`` ``t_scale``, by which its quantisers are known.
+DequantizeLinear the output, and nodes that read it too have ``t/dequantized`` of their own. AIMET names the scale of
+``t`` ``t_scale``, by which its quantisers are known.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def renamed(floating: onnx.ModelProto, quantised: onnx.ModelProto) -> Renamed:
         owner: _quantiser(node, initializers) for node, owner in owners.values() if node.op_type == "DequantizeLinear"
     }
     _rename(model, owners, names)
+    for entry in floating.graph.output:
+        _part_readers(model, entry.name)
     _check_unique(model)
     return Renamed(model=model, quantisers=quantisers, provenance=tuple(_provenance(floating, quantisers)))
 
@@ -150,6 +153,20 @@ def _rename(model: onnx.ModelProto, owners: Mapping[str, tuple[onnx.NodeProto, s
     kept = sorted((tensor for tensor in model.graph.initializer if tensor.name in read), key=lambda tensor: tensor.name)
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
+
+
+def _part_readers(model: onnx.ModelProto, output: str) -> None:
+    """Give nodes that read a quantised output a DequantizeLinear of their own: the output may become its codes."""
+    place = next((i for i, node in enumerate(model.graph.node) if output in node.output), None)
+    readers = [node for node in model.graph.node if output in node.input]
+    if place is None or not readers or model.graph.node[place].op_type != "DequantizeLinear":
+        return
+    inner = onnx.NodeProto()
+    inner.CopyFrom(model.graph.node[place])
+    inner.name, inner.output[0] = f"{output}/inner/DequantizeLinear", f"{output}/dequantized"
+    for node in readers:
+        node.input[:] = [inner.output[0] if name == output else name for name in node.input]
+    model.graph.node.insert(place + 1, inner)
 
 
 def _check_unique(model: onnx.ModelProto) -> None:
