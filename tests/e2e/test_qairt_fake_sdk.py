@@ -41,7 +41,7 @@ class Site:
         return Site(self.workspace.copy(root / "project"), make_sdk(root / "another sdk", version))
 
     def run(self, *words: str, **extra: str) -> Result:
-        return self.workspace.run(*words, **{"QAIRT_SDK_ROOT": str(self.sdk), **extra})
+        return self.workspace.run(*words, cwd=None, **{"QAIRT_SDK_ROOT": str(self.sdk), **extra})
 
     def build(self) -> Result:
         return self.run("build", "small", "--json")
@@ -252,8 +252,14 @@ def test_two_platforms_in_one_binary_are_refused(site: Site) -> None:
 def test_the_bundle_is_checked_and_a_flipped_byte_found(pristine: Site, tmp_path: Path) -> None:
     site = Site(pristine.workspace.copy(tmp_path / "project"), pristine.sdk)
     bundle = site.workspace.root / "build" / "small" / "small.bundle"
-    whole = site.run("verify", str(bundle))
+    before = len(told(site.sdk))
+    whole = site.run("verify", str(bundle), "--json")
     assert whole.code == 0, whole.err
+    assert (whole.json["runs"], whole.json["unexecuted"]) == (3, "")
+    assert [line[0] for line in told(site.sdk)[before:]] == ["qnn-context-binary-utility", "qnn-net-run"]
+    without = site.run("verify", str(bundle), "--json", QAIRT_SDK_ROOT="")
+    assert without.code == 0, without.err
+    assert "qnn-net-run was not run" in without.json["unexecuted"]
     data = bytearray(bundle.read_bytes())
     rng = np.random.default_rng(5)
     for place in rng.integers(0, len(data), 5):
@@ -262,6 +268,18 @@ def test_the_bundle_is_checked_and_a_flipped_byte_found(pristine: Site, tmp_path
         copy = tmp_path / "damaged.bundle"
         copy.write_bytes(damaged)
         assert site.run("verify", str(copy)).code == 1
+
+
+def test_a_picture_is_run_by_the_sdk_that_made_the_binary(pristine: Site, tmp_path: Path) -> None:
+    picture = sorted((pristine.workspace.root / "data" / "validation").glob("*.png"))[0]
+    out = tmp_path / "answer.npz"
+    result = pristine.run("run", "small", str(picture), "--out", str(out))
+    assert result.code == 0, result.err
+    label = json.loads((picture.parent / "labels.json").read_text())[picture.name]
+    assert int(np.load(out)["logits"].argmax()) == label
+    other = pristine.run("run", "small", str(picture), QAIRT_SDK_ROOT="")
+    assert other.code == 2
+    assert "QAIRT_SDK_ROOT" in other.err
 
 
 def test_the_exported_script_drives_the_fake_sdk_as_the_build_did(pristine: Site, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from npubake.toolchains.bundle_file import CALIBRATION, BundleReport
 from npubake.toolchains.qualcomm import forms
 from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
 from npubake.toolchains.qualcomm.probe import NAME, probe
+from npubake.toolchains.qualcomm.qairt.sdk import made_by_sdk
 
 if TYPE_CHECKING:  # writing a bundle needs neither numpy nor onnxruntime
     from npubake.toolchains.qualcomm.emulation import Artifact
@@ -69,22 +70,30 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
     if faults:
         raise StageError(*faults)
     bundle_file.require_one_preset(artifact.contract, entries, path.name)
-    found = probe()
-    if found.usable:
-        _run_recorded(artifact, entries[OUTPUTS], path.name, threads)
+    unexecuted = _run_recorded(artifact, entries[OUTPUTS], path.name, threads)
     return BundleReport(
         toolchain=NAME,
         platform=artifact.contract["platform"]["platform"],
         entries=bundle_file.digests(entries),
-        runs=len(verified["runs"]) if found.usable else 0,
-        exact=found.usable,
+        runs=0 if unexecuted else len(verified["runs"]),
+        exact=not unexecuted,
         max_difference=0.0,
-        unexecuted="" if found.usable else f"the emulator was not run: {found.why} ({found.hint})",
+        unexecuted=unexecuted,
     )
 
 
-def _run_recorded(artifact: Artifact, recorded: bytes, where: str, threads: int) -> None:
-    """Raises StageError where the binary is not what the contract says, or an output is not the recorded one."""
+def _run_recorded(artifact: Artifact, recorded: bytes, where: str, threads: int) -> str:
+    """Why the emulator was not run, '' where it was: the SDK's for what the SDK made, else the package's.
+
+    Raises StageError where the binary is not what the contract says, or an output is not the recorded one.
+    """
+    if made_by_sdk(artifact.contract):
+        from npubake.toolchains.qualcomm.qairt.verification import run_recorded
+
+        return run_recorded(artifact, recorded, f"{where}: {OUTPUTS}")
+    found = probe()
+    if not found.usable:
+        return f"the emulator was not run: {found.why} ({found.hint})"
     from npubake.toolchains.qualcomm.emulation import How
     from npubake.toolchains.qualcomm.verification import require_artifact, require_repeated
     from npubake.toolchains.recorded import read_recorded
@@ -92,3 +101,4 @@ def _run_recorded(artifact: Artifact, recorded: bytes, where: str, threads: int)
     require_artifact(artifact, None, f"{where}: ")
     examples = read_recorded(recorded, f"{where}: {OUTPUTS}")
     require_repeated(artifact, examples, How(processes=threads), f"{where}: ")
+    return ""

@@ -9,6 +9,8 @@ from npubake.toolchains import require
 from npubake.toolchains.board_edges import BoardEdges
 from npubake.toolchains.feeding import Run, feed
 from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
+from npubake.toolchains.qualcomm.qairt.sdk import made_by_sdk
+from npubake.toolchains.qualcomm.qairt.verification import emulated_by_sdk
 
 NOTE = "run in the x86 emulator of the HTP, from the compiled binary: its time says nothing of a board's"
 
@@ -17,10 +19,13 @@ def run_files(artifact: Artifact, files: Sequence[tuple[str, Path]], *, example:
     """Run one example; ``feeding.feed`` says how files are read. Raises UsageError for files that cannot be fed,
     ToolchainError where the emulator is not installed.
     """
-    require("qualcomm")
+    by_sdk = made_by_sdk(artifact.contract)
+    if not by_sdk:
+        require("qualcomm")
     edges = BoardEdges(artifact.contract)
     fed = feed(artifact.contract, files, example)
-    (outputs,) = emulate(artifact, [edges.taken(fed.values)], How())
+    feeds = [edges.taken(fed.values)]
+    (outputs,) = emulated_by_sdk(artifact, feeds) if by_sdk else emulate(artifact, feeds, How())
     real = edges.restore(outputs)
     named = {entry["model_output"]: real[entry["name"]] for entry in artifact.contract["outputs"]}
     fed.notes.append(NOTE)

@@ -102,6 +102,11 @@ def taken(options: Mapping[str, Any]) -> TakenSdk | None:
     return TakenSdk(version=found.version, stated=found.stated)
 
 
+def made_by_sdk(contract: Mapping[str, Any]) -> bool:
+    """Whether the tools of a QAIRT SDK made the binary, not the compiler of the package."""
+    return "qairt_sdk" in contract["build"]
+
+
 def _described(root: Path) -> Sdk:
     path = root / DESCRIPTION
     if path.is_file():
