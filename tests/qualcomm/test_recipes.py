@@ -1,0 +1,150 @@
+"""The shipped recipes, built for both SoCs by the real compiler and judged in its emulator; refusals of a whole recipe.
+
+The figures are gates of the recipes; what is asserted here besides is what no gate judges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.workspace import REPOSITORY
+from tests.qualcomm import needs_qnn
+
+pytestmark = needs_qnn
+
+PARTS = ("recipes", "platforms", "schemas", "models", "data", "pyproject.toml")
+SOCS = {"qcs9075": (77, "v73"), "qcs8275": (82, "v75")}
+RECIPES = ("digits_mobilenet", "digits_vit", "yolo_640")
+TARGETS = [(recipe, platform) for recipe in RECIPES for platform in SOCS]
+# Each model's outputs, with the least SQNR between the binary in the emulator and the QDQ model that it was compiled
+# of: beside the quantiser's own noise (24 to 38 dB) the compiler's must be small. Measured: 36 to 48 dB.
+AGREEMENT_DB = 25.0
+
+
+def npubake(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "npubake", *words]
+    environment = {**os.environ, "COLUMNS": "120"}
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a clone holds, without build and store."""
+    root = tmp_path_factory.mktemp("recipes") / "npubake"
+    root.mkdir()
+    for part in PARTS:
+        source = REPOSITORY / part
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, root / part)
+    return root
+
+
+@pytest.fixture(scope="module")
+def built(project: Path) -> dict[str, Any]:
+    """All targets in one build: the object that ``build --json`` ends with."""
+    names = ",".join(f"{recipe}_{platform}" for recipe, platform in TARGETS)
+    done = npubake(project, "build", names, "-k", "-n", "2", "--threads", "1", "--json")
+    assert done.returncode == 0, done.stderr[-6000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def manifest(project: Path, target: str) -> dict[str, Any]:
+    text = (project / "build" / target / "manifest.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)["reproducible"]
+    return found
+
+
+@pytest.mark.parametrize(("recipe", "platform"), TARGETS)
+def test_every_gate_of_a_shipped_recipe_passes_in_the_emulator(
+    project: Path, built: dict[str, Any], recipe: str, platform: str
+) -> None:
+    summary = built["targets"][f"{recipe}_{platform}"]
+    assert {gate["boundary"] for gate in summary["gates"]} >= {"converted", "quantized", "compiled", "product"}
+    assert all(gate["passed"] for gate in summary["gates"])
+    compiled = manifest(project, f"{recipe}_{platform}")["compiled"]
+    model, arch = SOCS[platform]
+    assert (compiled["hardware"]["soc_models"], compiled["hardware"]["arch"]) == ([model], [arch])
+    assert compiled["build"]["qnn_build_id"].startswith("v2.51.0.")
+    assert (compiled["io"], compiled["cpu_nodes"]) == ("quantized", [])
+    assert compiled["coverage"]["float"] == []
+    agreement = compiled["emulator"]["agreement"]["outputs"]
+    assert min(figures["sqnr_db"] for figures in agreement.values()) > AGREEMENT_DB
+
+
+@pytest.mark.parametrize("platform", SOCS)
+def test_the_board_feeds_bytes_and_reads_bytes(project: Path, built: dict[str, Any], platform: str) -> None:
+    assert built["targets"]
+    text = (project / "build" / f"yolo_640_{platform}" / "contract.json").read_text(encoding="utf-8")
+    contract = json.loads(text)
+    assert {entry["dtype"] for entry in (*contract["inputs"], *contract["outputs"])} == {"uint8"}
+    (picture,) = contract["inputs"]
+    assert (picture["kind"], picture["valid_shape"]) == ("rgb", [1, 640, 640, 3])
+
+
+@pytest.mark.parametrize(("recipe", "platform"), TARGETS)
+def test_a_released_bundle_is_verified_and_a_flipped_byte_is_found(
+    project: Path, built: dict[str, Any], tmp_path: Path, recipe: str, platform: str
+) -> None:
+    target = f"{recipe}_{platform}"
+    assert built["targets"][target]["manifest"]
+    assert npubake(project, "verify", target).returncode == 0
+    if recipe != "digits_mobilenet":
+        return
+    bundle = project / "build" / target / f"{target}.bundle"
+    data = bytearray(bundle.read_bytes())
+    data[data.index((project / "build" / target / "model_ctx_qnn.bin").read_bytes()) + 60_000] ^= 1
+    damaged = tmp_path / "damaged.bundle"
+    damaged.write_bytes(data)
+    refused = npubake(project, "verify", str(damaged))
+    assert refused.returncode == 1
+    assert "model_ctx_qnn.bin" in refused.stdout + refused.stderr
+
+
+def test_building_again_runs_nothing(project: Path, built: dict[str, Any]) -> None:
+    assert built["targets"]
+    again = npubake(project, "plan", "digits_mobilenet_qcs9075", "--check", "--json")
+    assert again.returncode == 0, again.stdout[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("platform: qcs6490\nquant_config: {lane: fp16}", "$.quant_config.lane", "no float16"),
+        ("platform: qcs6490\nquant_config: {lane: a16w16}", "$.quant_config.lane", "v73"),
+        (
+            "platform: qcs9075\nquant_config: {lane: w4a16, weights: {granularity: per_tensor}}",
+            "$.quant_config.weights.granularity",
+            "4 bits with one scale",
+        ),
+        (
+            "platform: qcs9075\ntoolchain_options: {qualcomm: {cpu_nodes: [nowhere]}}",
+            "$.toolchain_options.qualcomm.cpu_nodes[0]",
+            "no node 'nowhere'",
+        ),
+        (
+            "platform: qcs9075\nruntime_input: {image: {type: yuv444, range: full}}",
+            "$.runtime_input.image.type",
+            "yuv444",
+        ),
+    ],
+)
+def test_what_check_refuses_stands_at_its_line(project: Path, text: str, path: str, words: str) -> None:
+    recipe = project / "recipes" / "refused.yaml"
+    recipe.write_text(f"version: 1\nextends: digits_mobilenet.yaml\n{text}\n", encoding="utf-8")
+    try:
+        done = npubake(project, "check", "refused", "--json")
+    finally:
+        recipe.unlink()
+    assert done.returncode == 2
+    (fault,) = [fault for fault in json.loads(done.stdout)["faults"] if fault["path"] == path]
+    assert words in fault["what"]
+    assert fault["where"].startswith(f"{recipe}:")
