@@ -71,3 +71,21 @@ def test_without_runtime_inputs_both_are_fed_the_same(tmp_path: Path) -> None:
         feeds = made.read(0)
     assert np.array_equal(planes(feeds.reference["images"]), PIXELS)
     assert feeds.reference["images"] is feeds.candidate["images"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("rgb", "images"), ("nv12", "images")])
+def test_a_model_with_float_inputs_is_fed_what_the_boards_tensors_decode_to(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    facts = {"type": kind, "range": "full", "channels": "rgb"}
+    made = feeder(tmp_path, "rgb", facts)
+    real = Feeder.of({"runtime_inputs": {name: facts}}, made.samples, {name: "float32", "extra": "float32"})
+    integer = Feeder.of({"runtime_inputs": {name: facts}}, made.samples, {"images_y": "uint8", "images_uv": "uint8"})
+    with made.samples:
+        fed, alone, encoded = real.read(0), real.candidate(0), integer.candidate(0)
+        assert sorted(fed.candidate) == sorted(alone) == ["extra", "images"]
+        for tensor, value in made.read(0).reference.items():
+            np.testing.assert_array_equal(fed.candidate[tensor], value)
+            np.testing.assert_array_equal(alone[tensor], value)
+            assert fed.candidate[tensor].dtype == np.float32
+        assert ("images_y" in encoded) == (kind == "nv12")
