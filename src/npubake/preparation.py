@@ -27,7 +27,7 @@ from npubake.recipe.quant_config import Stored
 from npubake.recipe.recipe import Recipe
 from npubake.recipe.targets import Catalogue, Target, load_catalogue, resolve
 from npubake.stages import OPTIONAL_TOOLS, STAGES
-from npubake.toolchains.vendor_sdk import taken_sdk
+from npubake.toolchains.vendor_sdk import sdk_version
 
 if TYPE_CHECKING:
     from npubake.request import Request
@@ -207,7 +207,7 @@ class _DataSets:
 
     def __init__(self, project: Project, seen: Seen) -> None:
         self._project = project
-        self._seen = seen
+        self.seen = seen
         self._made: dict[Path, Listing] = {}
 
     def listing(self, path: Path, where: str) -> Listing:
@@ -239,28 +239,20 @@ class _DataSets:
         fault = no_file(stored.path, where, path)
         if fault is not None:
             return fault
-        self._seen.add(stored.path)
+        self.seen.add(stored.path)
         digest = self._project.digests.digest(stored.path)
         if stored.digest not in ("", digest):
             what = f"{stored.path} has the sha256 {digest}, another one is stated"
             return Fault(what=what, where=where, path=path, hint="It is another file than the one that was meant.")
         return stored.path
 
-    def sdk_version(self, target: Target) -> str:
-        """Of the vendor's SDK that the target takes; what states it is noted. '' where it takes none."""
-        taken = taken_sdk(target.toolchain, target.recipe.toolchain_options.get(target.toolchain, {}))
-        if taken is None:
-            return ""
-        self._seen.add(taken.stated)
-        return taken.version
-
     def _note(self, path: Path) -> None:
         if not path.is_dir():
             if path.exists():
-                self._seen.add(path)
+                self.seen.add(path)
             return
         for folder, _, _ in os.walk(path):
-            self._seen.add(Path(folder))
+            self.seen.add(Path(folder))
 
 
 def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bool) -> Subject:
@@ -297,7 +289,7 @@ def _subject(target: Target, applied: lock.Applied, data: _DataSets, *, fast: bo
         loaded_samples=loaded.get("samples"),
         loaded_scales=loaded.get("scales"),
         fast=fast,
-        sdk_version=data.sdk_version(target),
+        sdk_version=sdk_version(target.toolchain, recipe.toolchain_options.get(target.toolchain, {}), data.seen.add),
     )
 
 

@@ -27,3 +27,12 @@ def taken_sdk(toolchain: str, options: Mapping[str, Any]) -> TakenSdk | None:
     module, _, function = _FINDERS[toolchain].partition(":")
     find: Callable[[Mapping[str, Any]], TakenSdk | None] = getattr(importlib.import_module(module), function)
     return find(options)
+
+
+def sdk_version(toolchain: str, options: Mapping[str, Any], noted: Callable[[Path], None]) -> str:
+    """Of the SDK of a target, '' where it takes none. noted: called with what states it."""
+    taken = taken_sdk(toolchain, options)
+    if taken is None:
+        return ""
+    noted(taken.stated)
+    return taken.version
