@@ -14,6 +14,7 @@ from npubake.graph.inference import infer_shapes, without_graph_body
 from npubake.graph.naming import all_names
 from npubake.graph.opset import IR_VERSION
 from npubake.graph.summary import GraphSummary
+from npubake.quant.lanes import LANES
 from npubake.quant.model_facts import model_facts
 from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.adapting.computing import computed_in
@@ -62,6 +63,7 @@ def quantised_model(
         values=_float_values({**facts.initializers, **spelling.constants}),
         outputs=frozenset(summary.outputs),
         unrounded=frozenset(spelling.gates) if fused else frozenset(),
+        wide_weights=LANES[parameters.lane].weights == "int16",
         names=all_names(model) | spelling.constants.keys() | spelling.like.keys(),
     )
     for name in summary.inputs:

@@ -69,6 +69,10 @@ class GridTable:
             return self.spelling.grids[name]
         held = self.parameters.tensors.get(name) if self.parameters is not None else None
         if held is not None:
+            if maker is not None and integer and maker.node.op_type == "Resize" and not self._copied_further(name):
+                source = self.made.get(maker.node.input[0])
+                if source is not None and source.dtype == of_parameters(held).dtype:
+                    return source
             alone = demanded is not None and held.dtype == "int16" and not self._copied_further(name)
             return demanded if alone else of_parameters(held)
         like = self.spelling.like.get(name)
@@ -85,7 +89,7 @@ class GridTable:
 
     def _copied_from(self, maker: Operation, bits: Bits) -> Grid | None:
         """The grid of what a movement copies; over the ranges of several sources where they differ."""
-        if not is_movement(maker):
+        if not is_movement(maker) or attribute(maker.node, "mode", "") == "cubic":  # which leaves its input's range
             return None
         held = [self.made[name] for name in operand_values(maker) if name in self.made]
         if not held or len(held) != len([name for name in operand_values(maker) if name in self.floats]):
@@ -107,9 +111,8 @@ def operand_values(operation: Operation) -> list[str]:
 
 
 def is_movement(operation: Operation) -> bool:
-    """Whether what it makes is copied from what it reads, so that both lie on one grid."""
-    node = operation.node
-    return node.op_type in MOVERS or (node.op_type == "Resize" and attribute(node, "mode", "nearest") == "nearest")
+    """Whether both what it makes and what it reads lie on one grid: copied, or (v68 takes no other) resized."""
+    return operation.node.op_type in MOVERS or operation.node.op_type == "Resize"
 
 
 def floats_of(operation: Operation, floats: frozenset[str]) -> Iterator[str]:

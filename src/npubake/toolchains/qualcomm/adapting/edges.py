@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from npubake.graph.inference import infer_shapes, static_shape
+from npubake.graph.ordering import needed_nodes
 from npubake.toolchains.qualcomm.adapting.grids import Grid
 from npubake.toolchains.qualcomm.adapting.pixels import feed_pixels
 from npubake.toolchains.qualcomm.adapting.request import AdaptRequest
@@ -92,7 +93,11 @@ def _rename(model: onnx.ModelProto, old: str, new: str) -> None:
 
 
 def _pruned(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Without initialisers that nothing reads any more."""
+    """Without nodes and initialisers that nothing reads any more."""
+    nodes = needed_nodes(model.graph.node, [value.name for value in model.graph.output])
+    kept_nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(kept_nodes)
     read = {name for node in model.graph.node for name in node.input}
     kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
     del model.graph.initializer[:]

@@ -32,8 +32,21 @@ MOVERS = frozenset(
 FLOAT_ONLY = frozenset(("Cast",))
 # At 8 bits the compiler takes these and computes nonsense.
 WIDE_ONLY = frozenset(("CumSum",))
-# Slots of constants that are 8 bits beside operands of any width.
-_NARROW_CONSTANTS = frozenset((("PRelu", 1),))
+# Slots of constants that are 8 bits beside operands of any width, as weights are; PRelu's even in a lane of 16.
+_SLOPES = ("PRelu", 1)
+_WEIGHTS = frozenset(
+    (
+        ("Gemm", 1),
+        ("GroupNormalization", 1),
+        ("InstanceNormalization", 1),
+        ("LayerNormalization", 1),
+        ("MatMul", 0),
+        ("MatMul", 1),
+        ("RMSNormalization", 1),
+    )
+)
+# Their third operand, a constant of scale (input scale * weight scale), is an int32 as a convolution's bias is.
+WITH_BIAS = frozenset(("LayerNormalization", "InstanceNormalization", "GroupNormalization"))
 # Grids that the HTP demands, by bits (onnxruntime/quantization/execution_providers/qnn/quant_config.py of 1.32).
 # The compiler takes others at 16 bits without a word, and gives the codes of these.
 _FIXED: Mapping[tuple[str, Bits], tuple[float, int]] = {
@@ -53,9 +66,10 @@ def value_slots(op_type: str, count: int) -> tuple[int, ...]:
     return tuple(slot for slot in _SLOTS.get(op_type, (0,)) if slot < count)
 
 
-def constant_bits(op_type: str, slot: int, bits: Bits) -> Bits:
-    """The width of a constant operand of an operation of ``bits``."""
-    return 8 if (op_type, slot) in _NARROW_CONSTANTS else bits
+def constant_bits(op_type: str, slot: int, bits: Bits, *, wide_weights: bool) -> Bits:
+    """The width of a constant operand of an operation of ``bits``. wide_weights: of a lane with 16-bit weights."""
+    narrow = (op_type, slot) == _SLOPES or ((op_type, slot) in _WEIGHTS and not wide_weights)
+    return 8 if narrow else bits
 
 
 def demanded_grid(op_type: str, bits: Bits) -> Grid | None:

@@ -16,6 +16,7 @@ import onnx
 from onnx import helper
 
 from npubake.errors import Fault, StageError
+from npubake.graph.editing import attribute
 from npubake.graph.summary import WEIGHTED_KINDS, FusionGroup, GraphSummary
 from npubake.quant.operands import ModelFacts, WeightedOperand, nodes_by_name, weighted_operand
 from npubake.quant.parameters import QuantizationParameters, WeightParameters
@@ -25,6 +26,7 @@ from npubake.quant.weights import encode_weights
 from npubake.toolchains.qualcomm.adapting.computing import Computing
 from npubake.toolchains.qualcomm.adapting.grids import of_parameters, of_range
 from npubake.toolchains.qualcomm.adapting.operations import EncodedWeights, Form, Operation, Spelling
+from npubake.toolchains.qualcomm.adapting.resizing import spelt_nearest
 
 _ONE_TABLE = "at 8 bits the HTP computes x * Sigmoid(x) by one table"
 
@@ -67,7 +69,8 @@ class Speller:
             made.gates.add(members[0].output[0])
             made.forms.append(Form(node=members[0].name, what="gate not rounded in `model`", why=_ONE_TABLE))
         for node in kept:
-            made.operations += [Operation(node=each, integer=True, bits=bits) for each in self._unclipped(made, node)]
+            parts = self._nearest(made, node) if node.op_type == "Resize" else self._unclipped(made, node)
+            made.operations += [Operation(node=each, integer=True, bits=bits) for each in parts]
 
     def _spell_weighted(self, made: Spelling, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> None:
         operand = weighted_operand(self.summary, group, self.facts, nodes_by_name(self.summary))
@@ -178,6 +181,27 @@ class Speller:
         made.like.pop(seen)
         parts[-1].output[0], parts[-1].name = node.output[0], node.name
         return parts
+
+    def _nearest(self, made: Spelling, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """A nearest Resize as the HTP computes it. StageError for a cubic one that it computes wrongly."""
+        how, corners = attribute(node, "mode", "nearest"), attribute(node, "coordinate_transformation_mode", "")
+        if how == "cubic" and corners == "align_corners":
+            what, hint = "the HTP computes a cubic Resize of align_corners wrongly", "export it linear, or half_pixel"
+            raise StageError(Fault(what=what, where=node.name, hint=hint))
+        if how != "nearest":
+            return [node]
+        shapes = tuple(self.summary.tensors[name].shape for name in (node.input[0], node.output[0]))
+        stated = self.facts.initializers.get(node.input[2]) if len(node.input) > 2 else None
+        ratios = [count / size for size, count in zip(*shapes, strict=True)]
+        whole = stated is not None and stated.size == len(ratios)
+        scales = stated.reshape(-1).tolist() if whole and stated is not None else ratios
+        nodes, constants = spelt_nearest(node, (shapes[0], shapes[1]), scales)
+        made.constants |= constants
+        made.like |= {each.output[0]: node.output[0] for each in nodes[:-1]}
+        if len(nodes) > 1 or nodes[0].attribute != node.attribute:
+            why = "other modes are computed wrongly without a word"
+            made.forms.append(Form(node=node.name, what="nearest Resize as asymmetric, floor, or Gather", why=why))
+        return nodes
 
     def _bounds(self, clamp: onnx.NodeProto) -> tuple[float, float]:
         bounds = [-np.inf if clamp.op_type == "Clip" else 0.0, np.inf]

@@ -24,7 +24,7 @@ from npubake.toolchains.qualcomm.adapting.constants import constant_codes
 from npubake.toolchains.qualcomm.adapting.deciding import floats_of, is_movement
 from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid, as_wide
 from npubake.toolchains.qualcomm.adapting.operations import EncodedWeights, Operation
-from npubake.toolchains.qualcomm.adapting.operators import constant_bits, demanded_grid, value_slots
+from npubake.toolchains.qualcomm.adapting.operators import WITH_BIAS, constant_bits, demanded_grid, value_slots
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class UnitWriter:
     codes: dict[str, str] = field(default_factory=dict)  # tensor -> its integers
     views: dict[tuple[str, Grid], str] = field(default_factory=dict)  # (tensor, grid) -> what readers see
     float_view: dict[str, str] = field(default_factory=dict)  # tensor -> what float operations see
+    wide_weights: bool = False  # of a lane with 16-bit weights
     unrounded: frozenset[str] = frozenset()  # tensors with a grid whose readers see what their maker writes
     written: dict[str, Grid] = field(default_factory=dict)  # operands that are constants, by name, for the record
 
@@ -95,10 +96,19 @@ class UnitWriter:
             elif slot in slots and name in self.grids and name not in self.unrounded:
                 node.input[slot] = self._view(name, shared or self._read_grid(name, bits))
             elif slot in slots and name in self.values:
-                width = constant_bits(node.op_type, slot, bits)
-                node.input[slot] = self._constant_operand(name, width, shared)
+                node.input[slot] = self._constant(operation, slot, bits, shared)
             elif name in self.float_view:
                 node.input[slot] = self.float_view[name]
+
+    def _constant(self, operation: Operation, slot: int, bits: Bits, shared: Grid | None) -> str:
+        """A constant operand: one of a normalisation's is an int32 bias beside 8-bit factors."""
+        node, name = operation.node, operation.node.input[slot]
+        width = constant_bits(node.op_type, slot, bits, wide_weights=self.wide_weights)
+        if node.op_type in WITH_BIAS and slot == 2 and not self.wide_weights and node.input[1] in self.values:
+            factor = constant_codes(self.values[node.input[1]], 8)[1].scale
+            step = self._read_grid(node.input[0], bits).scale * factor
+            return self._dequantised_bias(f"{node.name}/{name}", self.values[name], np.array([step]))
+        return self._constant_operand(name, width, shared)
 
     def _read_grid(self, name: str, bits: Bits) -> Grid:
         held = self.grids[name]
@@ -148,7 +158,7 @@ class UnitWriter:
         codes, grid = constant_codes(self.values[name], bits, shared)
         if (name, grid) not in self.views:
             self.written[name] = grid
-            stored = self._constant(f"{name}/quantized", codes)
+            stored = self._store(f"{name}/quantized", codes)
             self.views[name, grid] = self._fresh(f"{name}/dequantized")
             self._dequantise(stored, grid, self.views[name, grid], f"{name}/DequantizeLinear")
         return self.views[name, grid]
@@ -163,7 +173,7 @@ class UnitWriter:
         zeros = np.full(() if per_tensor else channels, weights.zero_point)
         inputs = [
             self._integers(f"{name}/quantized", weights.codes, weights.dtype),
-            self._constant(f"{name}/scale", scales.astype(np.float32)),
+            self._store(f"{name}/scale", scales.astype(np.float32)),
             self._integers(f"{name}/zero_point", zeros, weights.dtype),
         ]
         result = self._fresh(f"{name}/dequantized")
@@ -174,15 +184,18 @@ class UnitWriter:
     def _bias(self, weights: EncodedWeights, source_scale: float) -> str:
         """int32 codes of scale (input scale * weight scale), one a channel."""
         assert weights.bias is not None
-        name = weights.bias_name
-        steps = np.tile(source_scale * weights.scales, len(weights.bias) // len(weights.scales))
-        per_tensor = weights.per_tensor
-        stored = self._constant(f"{name}/quantized", quantize_bias(weights.bias, steps))
-        scale = self._constant(f"{name}/scale", (steps[:1].reshape(()) if per_tensor else steps).astype(np.float32))
+        steps = source_scale * (weights.scales[:1] if weights.per_tensor else weights.scales)
+        return self._dequantised_bias(weights.bias_name, weights.bias, steps)
+
+    def _dequantised_bias(self, name: str, bias: NDArray[np.float32], steps: NDArray[np.float64]) -> str:
+        """int32 codes of one step for all, or one a channel, with a DequantizeLinear."""
+        per_tensor = len(steps) == 1
+        stored = self._store(f"{name}/quantized", quantize_bias(bias, np.broadcast_to(steps, bias.shape)))
+        scale = self._store(f"{name}/scale", (steps.reshape(()) if per_tensor else steps).astype(np.float32))
         zeros = np.zeros(() if per_tensor else len(steps), np.int32)
         result = self._fresh(f"{name}/dequantized")
         attributes = {} if per_tensor else {"axis": 0}
-        inputs = [stored, scale, self._constant(f"{name}/zero_point", zeros)]
+        inputs = [stored, scale, self._store(f"{name}/zero_point", zeros)]
         self._node("DequantizeLinear", inputs, [result], f"{name}/DequantizeLinear", **attributes)
         return result
 
@@ -198,12 +211,12 @@ class UnitWriter:
 
     def _integers(self, wish: str, codes: NDArray[Any], dtype: str) -> str:
         if dtype != "int4":
-            return self._constant(wish, codes.astype(dtype))
+            return self._store(wish, codes.astype(dtype))
         name = self._fresh(wish)
         self.constants.append(int4_tensor(codes, name))
         return name
 
-    def _constant(self, wish: str, value: NDArray[Any]) -> str:
+    def _store(self, wish: str, value: NDArray[Any]) -> str:
         name = self._fresh(wish)
         self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
         return name
