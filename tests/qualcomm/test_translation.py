@@ -56,9 +56,10 @@ def test_a_layer_that_the_soc_does_not_compute(name: str) -> None:
     assert all(word in faults[0].what for word in words), faults[0].what
 
 
-def test_that_float_layers_of_a_quantised_model_are_all_named_on_v68() -> None:
-    faults = faults_of(convolution("Relu", "Sigmoid", dtype=None), "93")
-    assert {fault.where for fault in faults} >= {"after0", "after1"} or faults[0].where == "stem"
+def test_that_all_float_layers_are_named_at_once_on_v68() -> None:
+    faults = faults_of(convolution("Relu", "Sigmoid", "Celu", dtype=None), "93")
+    assert [fault.where for fault in faults] == ["stem", "after0", "after1", "after2"]
+    assert ["no float unit" in fault.what for fault in faults] == [True, True, True, False]
 
 
 def test_a_tensor_of_too_many_dimensions() -> None:
