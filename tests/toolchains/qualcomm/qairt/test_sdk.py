@@ -74,10 +74,10 @@ def test_a_log_holds_no_clock_process_or_path(tmp_path: Path) -> None:
     sdk = find_sdk("qairt", {VARIABLE: str(make_sdk(tmp_path / "sdk"))})
     tool = sdk.tool("qairt-converter")
     tool.write_text(
-        f"#!{sys.executable}\nimport os, time\n"
-        "print(time.strftime('%Y-%m-%d %H:%M:%S') + f',{os.getpid() % 1000:03d} - INFO - pid:{os.getpid()} at {os.getcwd()}')\n"
-        f"print('0x7f{{:010x}} took {{:.3f}}s, 3 tensors'.format(id(tool := object()), time.perf_counter()), '{sdk.root}/lib')\n"
-    )  # fmt: skip
+        f"#!{sys.executable}\nimport os, time\nstart = time.strftime('%Y-%m-%d %H:%M:%S')\n"
+        "print(f'{start},{os.getpid() % 1000:03d} - INFO - pid:{os.getpid()} at {os.getcwd()}')\n"
+        f"print(hex(id(os) | 1 << 40), f'took {{time.perf_counter():.3f}}s, 3 tensors {sdk.root}/lib')\n"
+    )
     logs = []
     for name in ("one", "another"):
         folder = tmp_path / name
