@@ -63,8 +63,10 @@ def of_probe(subject: Subject) -> dict[str, Any]:
 
 
 def of_adapt(subject: Subject) -> dict[str, Any]:
-    """Of ``adapt``: no SoC, so that platforms share it."""
-    return {"lane": subject.target.lane.value, **stated(io=io(subject), runtime_input=_runtime(subject))}
+    """Of ``adapt``: no SoC, so that platforms share it; but v68, which takes fewer forms."""
+    march = str(subject.target.platform.march.value)
+    edges = stated(io=io(subject), runtime_input=_runtime(subject), march=march if "v68" in march.split(",") else None)
+    return {"lane": subject.target.lane.value, **edges}
 
 
 def of_quantise_aimet(subject: Subject) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from npubake.graph.opset import IR_VERSION
 from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import LANES
 from npubake.quant.model_facts import model_facts
-from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.adapting.computing import computed_in
 from npubake.toolchains.qualcomm.adapting.deciding import GridTable
 from npubake.toolchains.qualcomm.adapting.edges import compilable_model
@@ -35,8 +34,8 @@ def adapt(model: onnx.ModelProto, summary: GraphSummary, sources: Sources, reque
     if sources.parameters is None:
         edges = compilable_model(model, {}, {}, request)
         return Adapted(model=model, compilable=edges.model, record=float_record(summary, edges, request))
-    written = quantised_model(model, summary, sources, sources.parameters, fused=True)
-    asked = quantised_model(model, summary, sources, sources.parameters, fused=False)
+    written = quantised_model(model, summary, sources, request, fused=True)
+    asked = quantised_model(model, summary, sources, request, fused=False)
     edges = compilable_model(asked.model, asked.codes, asked.grids, request)
     return Adapted(model=written.model, compilable=edges.model, record=adapt_record(summary, written, edges, request))
 
@@ -45,14 +44,15 @@ def quantised_model(
     model: onnx.ModelProto,
     summary: GraphSummary,
     sources: Sources,
-    parameters: QuantizationParameters,
+    request: AdaptRequest,
     *,
     fused: bool,
 ) -> Written:
     """The whole graph in node units, float32 at its edges. fused: without the quantisers that the compiler asks for and
     its kernels do not carry out.
     """
-    facts = model_facts(model)
+    facts, parameters = model_facts(model), sources.parameters
+    assert parameters is not None
     computing = computed_in(summary, parameters)
     spelling = Speller(model=model, summary=summary, facts=facts, parameters=parameters, computing=computing).spell()
     floats = _float_tensors(summary) | frozenset(spelling.like)
@@ -63,6 +63,7 @@ def quantised_model(
         values=_float_values({**facts.initializers, **spelling.constants}),
         outputs=frozenset(summary.outputs),
         unrounded=frozenset(spelling.gates) if fused else frozenset(),
+        oldest=request.oldest,
         wide_weights=LANES[parameters.lane].weights == "int16",
         names=all_names(model) | spelling.constants.keys() | spelling.like.keys(),
     )

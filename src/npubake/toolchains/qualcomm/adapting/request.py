@@ -19,11 +19,14 @@ from npubake.toolchains.qualcomm.facts import Io
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptRequest:
-    """lane: canonical spelling; io: what the binary takes and gives; runtime: what the board feeds, by model input."""
+    """lane: canonical spelling; io: what the binary takes and gives; runtime: what the board feeds, by model input;
+    oldest: whether an SoC of v68 is among those it is for, which takes fewer forms.
+    """
 
     lane: str
     io: Io = "quantized"
     runtime: tuple[RuntimeInput, ...] = ()
+    oldest: bool = False
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> AdaptRequest:
@@ -43,6 +46,7 @@ class AdaptRequest:
         return cls(
             lane=parse_lane(params["lane"]).name,
             io=params.get("io", "quantized"),
+            oldest="v68" in str(params.get("march") or params.get("platform", {}).get("march", "")).split(","),
             runtime=tuple(spec for spec in specs if spec.type != "featuremap"),
         )
 
