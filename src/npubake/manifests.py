@@ -23,6 +23,7 @@ from npubake.preparation import Prepared
 from npubake.report import manifest as form
 from npubake.report.compiled import Compilation, compiled_block
 from npubake.report.precision import Precision
+from npubake.toolchains.qualcomm.licence import licence_facts
 
 ASIDE = (
     "failed",
@@ -189,12 +190,14 @@ class _Facts:
         if "adapt" not in self.made:
             return {}
         model = self.subject.target.recipe.model
+        contract = self.record("compile", "contract")
         made = Compilation(
-            contract=self.record("compile", "contract"),
+            contract=contract,
             adapted=self.record("adapt", "record"),
             metadata=self.record("compile", "metadata"),
             verified=self.record("verify", "record"),
             baseline=None if model.baseline is None else model.baseline_cosine,
+            licence=licence_facts() if "onnxruntime_qnn" in contract["build"] else {},  # an SDK brings its own
         )
         return compiled_block(made, checks)
 

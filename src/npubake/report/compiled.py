@@ -14,15 +14,15 @@ from typing import Any
 class Compilation:
     """Records of one compiled artifact. adapted: ``adapt``'s; metadata: read back from the binary; baseline: least
     cosine against the training framework, which ``import`` has judged, None where the recipe has no baseline;
-    licence: ``files`` of the vendor's package, as it says of itself.
+    licence: the vendor's package, its version and licence files, {} where no package made the binary.
     """
 
     contract: Mapping[str, Any]
     adapted: Mapping[str, Any]
     metadata: Mapping[str, Any]
     verified: Mapping[str, Any]
-    baseline: float | None = None
-    licence: Mapping[str, Any] | None = None
+    baseline: float | None
+    licence: Mapping[str, Any]
 
 
 def compiled_block(made: Compilation, gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def compiled_block(made: Compilation, gates: Sequence[Mapping[str, Any]]) -> dic
         "files": contract["files"],
         "cpu_nodes": contract["cpu_nodes"],
         "runtime": contract["runtime"],
-        "licence": {"text": contract["licence"], **(made.licence or {})},
+        "licence": {"text": contract["licence"], **made.licence},
         "coverage": {
             "activations": coverage["activations"],
             "quantized": coverage["quantized"],
