@@ -85,12 +85,24 @@ def of_float_adapt() -> dict[str, Any]:
     return {"lane": "fp16", "io": "float"}
 
 
-def of_compile(subject: Subject, *, floating: bool = False) -> dict[str, Any]:
-    """Of ``compile_htp``. floating: of the float artifact that the float gate is measured on."""
+def socs(subject: Subject) -> list[dict[str, Any]]:
+    """The platform's facts for each SoC that its binary is for; several where it is of the form ``a+b``."""
+    whole = _platform(subject)
+    names, models, arches = (whole["name"].split("+"), whole["soc_model"].split(","), whole["march"].split(","))
+    return [
+        {**whole, "name": name, "soc_model": model, "march": arch}
+        for name, model, arch in zip(names, models, arches, strict=True)
+    ]
+
+
+def of_compile(subject: Subject, *, floating: bool = False, soc: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Of ``compile_htp``. floating: of the float artifact that the float gate is measured on; soc: one of ``socs``
+    alone, in place of all.
+    """
     common = parameters.of_compile(subject)
     kept = () if floating else ("sdk", "preset", "layouts")
     return {
-        "platform": _platform(subject),
+        "platform": soc or _platform(subject),
         **stated(options=_compiler_options(subject), io="float" if floating else io(subject)),
         **{name: common[name] for name in kept if name in common},
     }

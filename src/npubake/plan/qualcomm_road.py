@@ -120,6 +120,12 @@ class QualcommRoad(TargetRoad):
 
     def _emulated(self, boundary: Boundary, compiled: str, adapted: str) -> list[str]:
         """A compiled artifact in the emulator beside the float model, and the gate; the id of the gate."""
+        role = "emulate" if compiled == "compile" else "emulate float"
+        file = f"figures/{boundary}.json"
+        return self._judged(boundary, [self._ran(boundary, compiled, adapted, role=role, file=file)])
+
+    def _ran(self, boundary: Boundary, compiled: str, adapted: str, *, role: str, file: str) -> Output:
+        """Add the emulation of what the role ``compiled`` made; its figures."""
         inputs = {
             **{port: self._from(compiled, port) for port in ("wrapper", "binary", "contract")},
             "record": self._from(adapted, "record"),
@@ -127,10 +133,12 @@ class QualcommRoad(TargetRoad):
             "quantised": self._from(adapted, "model"),
             "samples": self._measured_samples(),
         }
-        role = "emulate" if compiled == "compile" else "emulate float"
-        files = {"figures": f"figures/{boundary}.json"}
-        task = self._add(self.EMULATE, inputs, self._emulation(boundary), files, role=role)
-        return self._judged(boundary, [Output(task=task, port="figures")])
+        task = self._add(self.EMULATE, inputs, self._emulation(boundary), {"figures": file}, role=role)
+        return Output(task=task, port="figures")
+
+    def _executed(self) -> dict[str, list[Input]]:
+        """What the emulator ran, for ``verify``: examples and figures."""
+        return {"emulated": self._from("emulate", "outputs"), "figures": self._from("emulate", "figures")}
 
     def _deployable(self, gates: list[str]) -> None:
         name = self.subject.name
@@ -139,10 +147,9 @@ class QualcommRoad(TargetRoad):
         boundary: Boundary = "converted" if own.in_float(self.subject) else "compiled"
         judged = self._emulated(boundary, "compile", "adapt")
         binary = {port: self._from("compile", port) for port in (*BINARY, "contract")}
-        inputs = {**binary, "metadata": self._from("compile", "metadata"), "emulated": self._from("emulate", "outputs")}
-        figures = {"figures": self._from("emulate", "figures")}
+        inputs = {**binary, "metadata": self._from("compile", "metadata"), **self._executed()}
         params, files = self._verification(), {"record": "verify.json"}
-        self._add(self.VERIFY, {**inputs, **figures}, params, files, role="verify", after=judged)
+        self._add(self.VERIFY, inputs, params, files, role="verify", after=judged)
         parts = {
             **binary,
             "archive": self._from("samples", "archive"),

@@ -10,6 +10,7 @@ from npubake.pipeline.task import Task
 from npubake.plan.qairt_road import QairtRoad
 from npubake.plan.qualcomm_road import QualcommRoad
 from npubake.plan.reference_road import ReferenceRoad
+from npubake.plan.several_socs_road import SeveralSocsRoad
 from npubake.plan.subject import Subject
 from npubake.plan.target_road import TargetRoad
 
@@ -27,5 +28,6 @@ def plan(subjects: Sequence[Subject], root: Path) -> tuple[Task, ...]:
 
 
 def _road(subject: Subject) -> type[TargetRoad]:
-    """The toolchain's, or its road of the SDK where the recipe asks for that."""
-    return QairtRoad if QairtRoad.serves(subject) else ROADS[subject.target.toolchain]
+    """The toolchain's; where the recipe asks for it, that of the SDK, or of one binary for several SoCs."""
+    further = (road for road in (QairtRoad, SeveralSocsRoad) if road.serves(subject))
+    return next(further, ROADS[subject.target.toolchain])

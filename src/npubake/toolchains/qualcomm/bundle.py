@@ -15,6 +15,7 @@ from npubake.errors import StageError
 from npubake.toolchains import bundle_file
 from npubake.toolchains.bundle_file import CALIBRATION, BundleReport
 from npubake.toolchains.qualcomm import forms
+from npubake.toolchains.qualcomm.context_archive import is_archive
 from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
 from npubake.toolchains.qualcomm.probe import NAME, probe
 from npubake.toolchains.qualcomm.qairt.sdk import made_by_sdk
@@ -25,6 +26,10 @@ if TYPE_CHECKING:  # writing a bundle needs neither numpy nor onnxruntime
 CONTRACT = "contract.json"
 VERIFIED = "verify.json"
 OUTPUTS = "recorded.zip"
+SEVERAL = (
+    "the emulator was not run: it opens no binary for several SoCs; when this one was built, the same model was "
+    "compiled for each SoC alone, and those were run"
+)
 ENTRIES = (WRAPPER, BINARY, CONTRACT, CALIBRATION, VERIFIED, OUTPUTS)
 
 
@@ -99,6 +104,8 @@ def _run_recorded(artifact: Artifact, recorded: bytes, where: str, threads: int)
     from npubake.toolchains.recorded import read_recorded
 
     require_artifact(artifact, None, f"{where}: ")
+    if is_archive(artifact.binary):
+        return SEVERAL
     examples = read_recorded(recorded, f"{where}: {OUTPUTS}")
     require_repeated(artifact, examples, How(processes=threads), f"{where}: ")
     return ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from npubake.errors import Fault, UsageError
 from npubake.toolchains import require
 from npubake.toolchains.board_edges import BoardEdges
 from npubake.toolchains.feeding import Run, feed
+from npubake.toolchains.qualcomm.context_archive import is_archive
 from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
 from npubake.toolchains.qualcomm.qairt.sdk import made_by_sdk
 from npubake.toolchains.qualcomm.qairt.verification import emulated_by_sdk
@@ -20,6 +22,9 @@ def run_files(artifact: Artifact, files: Sequence[tuple[str, Path]], *, example:
     ToolchainError where the emulator is not installed.
     """
     by_sdk = made_by_sdk(artifact.contract)
+    if is_archive(artifact.binary):
+        hint = "build the target of one of its SoCs, and run that: it is the same model by the same compiler"
+        raise UsageError(Fault(what="the emulator opens no binary for several SoCs", hint=hint))
     if not by_sdk:
         require("qualcomm")
     edges = BoardEdges(artifact.contract)
