@@ -45,6 +45,11 @@ def test_that_the_inserted_node_of_the_error_is_found() -> None:
     assert refused(read_trace("", (words.ERROR_NHWC,), NOTHING)) == [("stem", "Conv")]
 
 
+def test_that_nodes_for_the_cpu_are_not_what_failed() -> None:
+    trace = read_trace("", words.LOG_FLOAT_ON_V68, NOTHING)
+    assert refused(trace.without(("stem", "other"))) == [("curve", "Sigmoid")]
+
+
 def test_that_another_schema_is_refused() -> None:
     with pytest.raises(StageError, match="schema 3"):
         read_trace(json.dumps({"schema_version": 3}), (), NOTHING)

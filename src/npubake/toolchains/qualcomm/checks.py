@@ -95,7 +95,7 @@ def metadata_faults(metadata: Metadata, platform: HtpPlatform) -> list[Fault]:
 
 def application_edges(metadata: Metadata, wrapper: onnx.ModelProto, record: Mapping[str, Any]) -> Graph:
     """What an application feeds and reads: the tensors of the binary's graphs that are the wrapper's own. One that no
-    graph has belongs to a node on the CPU; dtype and shape are then the wrapper's, the scale that of ``adapt``'s record.
+    graph has belongs to a node on the CPU; dtype and shape are then the wrapper's, the scale is the record's.
     """
     graphs = metadata.parts[0].graphs
     inputs = {tensor.name: tensor for graph in graphs for tensor in graph.inputs}

@@ -127,7 +127,7 @@ def refusal(asked: Asked, operators: Operators, failed: Attempt) -> tuple[Fault,
     """Why the compiler refused, node by node. Asks it again: it gives its reasons to verbose loggers only."""
     told = attempt(asked, reasons=True)
     log = told.log if told.error else failed.log
-    trace = read_trace(failed.trace, log, operators)
+    trace = read_trace(failed.trace, log, operators).without(asked.options.cpu_nodes)
     return explain_failure(failed.error, log, trace, operators, asked.platform)
 
 
@@ -153,10 +153,9 @@ def _looked_at(made: Attempt, asked: Asked, operators: Operators, record: Mappin
     estimates = read_estimates(made.profile) if len(asked.platform.soc_models) == 1 else {}  # they name no SoC
     metadata = replace(read_metadata(made.binary), tools=made.tools, estimates=estimates)
     named, edges = asked.options.cpu_nodes, checks.application_edges(metadata, wrapper, record)
-    refused = tuple(one for one in trace.unsupported if one.node not in named)
     _raise(
         [
-            *explain_nodes(refused, operators, asked.platform),
+            *explain_nodes(trace.without(named).unsupported, operators, asked.platform),
             *checks.wrapper_faults(wrapper, operators, named),
             *checks.metadata_faults(metadata, asked.platform),
             *checks.graph_faults(metadata, named),

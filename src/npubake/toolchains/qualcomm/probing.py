@@ -41,11 +41,11 @@ def look_ahead(compilable: onnx.ModelProto, platform: HtpPlatform, options: Comp
     cheapest = replace(options, optimization=LEAST)
     made = attempt(Asked(model=compilable.SerializeToString(), platform=platform, options=cheapest), reasons=True)
     trace = read_trace(made.trace, made.log, operators)
+    refused = trace.without(options.cpu_nodes)
     if made.error:
-        raise StageError(*explain_failure(made.error, made.log, trace, operators, platform))
-    refused = tuple(one for one in trace.unsupported if one.node not in options.cpu_nodes)
-    if refused:
-        raise StageError(*explain_nodes(refused, operators, platform))
+        raise StageError(*explain_failure(made.error, made.log, refused, operators, platform))
+    if refused.unsupported:
+        raise StageError(*explain_nodes(refused.unsupported, operators, platform))
     return {
         "version": 1,
         "soc_model": ",".join(str(model) for model in platform.soc_models),

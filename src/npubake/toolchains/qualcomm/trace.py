@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from npubake.errors import Fault, StageError
@@ -50,6 +50,10 @@ class Trace:
     qnn_operators: Mapping[str, int]
     mappings: tuple[Mapping[str, Any], ...]
     unsupported: tuple[Unsupported, ...]
+
+    def without(self, named: Sequence[str]) -> Trace:
+        """The same where these nodes may stay on the CPU: they are not what failed."""
+        return replace(self, unsupported=tuple(one for one in self.unsupported if one.node not in named))
 
     def to_json(self) -> dict[str, Any]:
         return {"version": 1, **asdict(self)}
