@@ -38,6 +38,19 @@ def test_each_box_has_one_partner() -> None:
     assert match(found(box, near), found(near, box)) == BoxAgreement(matched=2)
 
 
+def test_boxes_of_integers_match_within_one_step_of_their_output() -> None:
+    small = (308.0, 499.0, 341.0, 532.0)  # 33 pixels wide
+    lower = (308.0, 501.5, 341.0, 534.5)  # one step of 2.5 lower: IoU 33 * 30.5 / (33 * 35.5) = 0.859
+    assert match(found(small), found(lower)) == BoxAgreement(only_left=1, only_right=1)
+    assert match(found(small), found(lower), 2.5) == BoxAgreement(near=1)
+    assert match(found(small), found(lower), 2.4) == BoxAgreement(only_left=1, only_right=1)
+    assert match(found(small), found(lower, classes=(1,)), 2.5) == BoxAgreement(only_left=1, only_right=1)
+    wider = (305.5, 499.0, 343.5, 532.0)  # centre the same, two steps wider
+    assert match(found(small), found(wider), 2.5) == BoxAgreement(only_left=1, only_right=1)
+    both = BoxAgreement(matched=6, near=2, only_left=1, only_right=3)
+    assert both.fraction == pytest.approx(16 / 20)
+
+
 def test_nothing_and_empty_boxes() -> None:
     point = (5.0, 5.0, 5.0, 5.0)
     assert match(found(), found(point)) == BoxAgreement(only_right=1)
@@ -63,7 +76,8 @@ def test_boxes_of_outputs_are_those_that_are_shown() -> None:
 def figures(matched: int, alone: int) -> dict[str, Any]:
     good = {"cosine": 0.999, "sqnr_db": 30.0, "max_abs": 0.1}
     agreement = BoxAgreement(matched=matched, only_left=alone)
-    boxes = {"fraction": agreement.fraction, "matched": matched, "only_candidate": alone, "only_quantised": 0}
+    boxes = {"fraction": agreement.fraction, "matched": matched, "within_a_step": 0, "only_candidate": alone,
+             "only_quantised": 0}  # fmt: skip
     told = {"kind": "tensors", "boundary": "compiled", "outputs": {"scores": good}, "tensors": [], "boxes": boxes}
     return {**told, "agreement": {"outputs": {"scores": {**good, "sqnr_db": 12.5}}}}
 

@@ -61,6 +61,8 @@ class Agreement:
         self._float: dict[str, _Pair] = {}
         self._qdq: dict[str, _Pair] = {}
         self._boxes = BoxAgreement() if metric == DETECTOR else None
+        boxes = self._entries.get("boxes") or next(iter(self._entries.values()))  # or all in one output
+        self._box_step = float(boxes["scale"][0]) if boxes["scale"] else 0.0
         self._examples = 0
 
     def require(self, outputs: Sequence[str]) -> None:
@@ -86,7 +88,7 @@ class Agreement:
             self._float.setdefault(name, _Pair()).add(value, found[name], done.example)
             self._qdq.setdefault(name, _Pair()).add(quantised[name], found[name], done.example)
         if self._boxes is not None:
-            self._boxes += compare_boxes(found, quantised)
+            self._boxes += compare_boxes(found, quantised, self._box_step)
         self._examples += 1
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class Agreement:
                 },
             },
         }
-        return facts if self._boxes is None else {**facts, "boxes": _boxes_json(self._boxes)}
+        return facts if self._boxes is None else {**facts, "boxes": _boxes_json(self._boxes, self._box_step)}
 
     def _steps(self, name: str, pair: _Pair) -> int | None:
         """The largest difference in steps of the output's own scale; None for a float output, or one not finite."""
@@ -112,11 +114,13 @@ class Agreement:
         return None if scale is None or not np.isfinite(largest) else round(largest / scale[0])
 
 
-def _boxes_json(boxes: BoxAgreement) -> dict[str, Any]:
+def _boxes_json(boxes: BoxAgreement, step: float) -> dict[str, Any]:
     return {
         "between": "the artifact in the emulator and the QDQ model",
         "fraction": boxes.fraction,
         "matched": boxes.matched,
+        "within_a_step": boxes.near,
+        "step_pixels": step,
         "only_candidate": boxes.only_left,
         "only_quantised": boxes.only_right,
         "iou": IOU,
