@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -37,7 +38,10 @@ def run_what_if(arguments: argparse.Namespace) -> int:
     from npubake.build import assess
 
     prepared, probes = assess(root.find(arguments.directory), request_of(arguments))
-    answers = {subject.name: _answer(prepared, probes, subject) for subject in prepared.subjects}
+    asked, notes = _calibrated(prepared.subjects, [probe.task for probe in probes])
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    answers = {subject.name: _answer(prepared, probes, subject) for subject in asked}
     pattern = arguments.tensor or "*"
     tensors = {row["tensor"] for answer in answers.values() for row in answer["tensors"]}
     if not any(fnmatchcase(name, pattern) for name in tensors):
@@ -56,6 +60,21 @@ def run_what_if(arguments: argparse.Namespace) -> int:
         print("\n\n".join(texts))
     warned = any(finding["severity"] == "warning" for answer in answers.values() for finding in answer["findings"])
     return FOUND if arguments.strict and warned else 0
+
+
+def _calibrated(subjects: Sequence[Subject], tasks: Sequence[Task]) -> tuple[list[Subject], list[str]]:
+    """The targets whose ranges npubake decides, and why each other one is left out. Raises UsageError where none is."""
+    known = {target for task in tasks if task.stage.name == "calibrate" for target in task.targets}
+    kept = [subject for subject in subjects if subject.name in known]
+    whys = {
+        subject.name: f"nothing is calibrated here: lane {subject.target.lane.value}, or another quantiser decides"
+        for subject in subjects
+        if subject.name not in known
+    }
+    if not kept:
+        hint = "what-if forecasts what npubake's own calibration would lose"
+        raise UsageError(*(Fault(what=why, where=name, hint=hint) for name, why in whys.items()))
+    return kept, [f"{name}: {why}" for name, why in whys.items()]
 
 
 def _answer(prepared: Prepared, probes: Sequence[Probe], subject: Subject) -> dict[str, Any]:
