@@ -151,3 +151,18 @@ def test_that_the_end_of_long_output_is_whole_lines() -> None:
     assert shown.startswith("... line ")
     assert shown.endswith("line 1999")
     assert process.tail(b" short \n") == "short"
+
+
+def test_the_command_finds_the_same_addresses_each_time(tmp_path: Path) -> None:
+    code = "import ctypes; print(id(ctypes), ctypes.addressof(ctypes.c_int.in_dll(ctypes.pythonapi, 'Py_NoSiteFlag')))"
+    told = {process.run([sys.executable, "-I", "-c", code], folder=tmp_path, timeout=30).text for _ in range(4)}
+    assert len(told) == 1
+
+
+def test_memory_that_was_never_written_reads_as_zeros(tmp_path: Path) -> None:
+    code = (
+        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n"
+        "used = c.malloc(200); ctypes.memset(used, 7, 200); c.free(used)\n"
+        "print(all(set(ctypes.string_at(c.malloc(200), 200)) == {0} for _ in range(20)))"
+    )
+    assert process.run([sys.executable, "-I", "-c", code], folder=tmp_path, timeout=30).text.strip() == "True"

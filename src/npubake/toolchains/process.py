@@ -4,6 +4,10 @@ What runs sees a fixed environment, not this process's: no variable of a vendor,
 reaches it, its home and scratch are the folder that it runs in. It ends with this process, at the time limit, or when
 this process is interrupted, and with it all that it started.
 
+Its memory is laid out the same way each time: a compiler that writes bytes which it never set (the HTP compiler does,
+between the tables of a float detector) writes what its heap held. Addresses are not randomised, where the kernel allows
+that, and what is allocated reads as zeros.
+
 Our own modules that load a vendor's libraries run in such a process as well (``run_module`` here, ``serve`` there):
 ``request.json`` and ``answer.json`` in the folder are what they say to each other.
 """
@@ -34,9 +38,12 @@ FIXED = {  # what every process sees; HOME and TMPDIR are its folder
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    # glibc: memory is filled when it is allocated (255 ^ 255), none is kept aside unfilled, all threads share one heap.
+    "GLIBC_TUNABLES": "glibc.malloc.perturb=255:glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1",
 }
 REQUEST, ANSWER, PRINTED = "request.json", "answer.json", "printed.txt"
 _PR_SET_PDEATHSIG = 1
+_ADDR_NO_RANDOMIZE = 0x0040000  # personality(2); a container's rules may forbid it, and then it stays as it was
 _LOOK_EVERY = 0.2  # seconds between two calls of ``watch``
 _TAIL = 2000  # characters of what a process printed that a fault shows
 
@@ -88,7 +95,7 @@ def run(
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 process_group=0,
-                preexec_fn=_end_with_parent(os.getpid()),
+                preexec_fn=_prepare(os.getpid()),
             )
         except OSError as error:
             what = f"{command[0]} cannot be started: {error.strerror or error}"
@@ -174,11 +181,14 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _end_with_parent(parent: int) -> Callable[[], None]:
-    """What the new process does before it becomes the command: ask the kernel to end it when we are gone."""
+def _prepare(parent: int) -> Callable[[], None]:
+    """What the new process does before it becomes the command: ask the kernel to end it when we are gone, and to put
+    everything at the same addresses as the last time.
+    """
     kernel = ctypes.CDLL(None, use_errno=True)
 
     def ask() -> None:
+        kernel.personality(_ADDR_NO_RANDOMIZE)
         kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)

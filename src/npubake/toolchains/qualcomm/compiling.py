@@ -31,6 +31,11 @@ from npubake.toolchains.qualcomm.trace import Trace, read_trace
 from npubake.toolchains.qualcomm.translation import explain_failure, explain_nodes, log_text
 
 COMPILER = "npubake.toolchains.qualcomm.htp_compiler"
+# Without this the compiler writes what its heap held (docs/decisions/0019).
+_DIFFERENT = (
+    "does the machine let a process switch off address randomisation ('setarch -R true')? Rules of containers may not: "
+    "allow the system call personality; else the compiler is not deterministic for this model: report it"
+)
 _TIMEOUT = 3600.0  # seconds; a detector takes two, and the compiler's own limit is an hour
 
 
@@ -141,7 +146,7 @@ def refuse_difference(first: Attempt, second: Attempt) -> None:
         digests = [hashlib.sha256(data).hexdigest() for data in (ours, theirs)]
         if digests[0] != digests[1]:
             what = f"two compiles of the same model differ: sha256 {digests[0]} and {digests[1]}"
-            faults.append(Fault(what=what, where=name, hint="the compiler is not deterministic here: report the model"))
+            faults.append(Fault(what=what, where=name, hint=_DIFFERENT))
     _raise(faults)
 
 
