@@ -21,7 +21,8 @@ _random = np.random.default_rng(4)
 
 def weights(*shape: int) -> Array:
     """Normal float32, scaled for a layer of unit gain."""
-    return (_random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+    drawn: Array = _random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+    return drawn.astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,9 @@ def int64(*values: int) -> Array:
     return np.array(values, np.int64)
 
 
-def case(name: str, *nodes: onnx.NodeProto, constants: Mapping[str, Array] | None = None, **changes: Any) -> OperatorCase:
+def case(
+    name: str, *nodes: onnx.NodeProto, constants: Mapping[str, Array] | None = None, **changes: Any
+) -> OperatorCase:
     return OperatorCase(name=name, nodes=nodes, constants=constants or {}, **changes)
 
 
@@ -116,7 +119,12 @@ CASES: tuple[OperatorCase, ...] = (
         node("ConvTranspose", "x w b", "out", strides=[2, 2], group=2),
         constants={"w": weights(8, 3, 2, 2), "b": weights(6)},
     ),
-    case("Gemm", node("Gemm", "x w b", "out", transB=1), constants={"w": weights(32, 24), "b": weights(32)}, shape=(4, 24)),
+    case(
+        "Gemm",
+        node("Gemm", "x w b", "out", transB=1),
+        constants={"w": weights(32, 24), "b": weights(32)},
+        shape=(4, 24),
+    ),
     case("Gemm not transposed", node("Gemm", "x w b", "out"), constants={"w": _ROWS, "b": _ROW_BIAS}, shape=(4, 24)),
     case("MatMul constant", node("MatMul", "x w", "out"), constants={"w": _ROWS}, shape=ROWS),
     case(
@@ -190,7 +198,11 @@ CASES: tuple[OperatorCase, ...] = (
     unary("Softsign"),
     unary("LeakyRelu", alpha=0.1),
     unary("ThresholdedRelu"),
-    case("PRelu", node("PRelu", "x c", "out"), constants={"c": np.linspace(0.05, 0.4, 8, dtype=np.float32).reshape(8, 1, 1)}),
+    case(
+        "PRelu",
+        node("PRelu", "x c", "out"),
+        constants={"c": np.linspace(0.05, 0.4, 8, dtype=np.float32).reshape(8, 1, 1)},
+    ),
     case("PRelu scalar", node("PRelu", "x c", "out"), constants={"c": np.array([0.2], np.float32)}),
     constant("Pow", np.array(2.0, np.float32), "square"),
     constant("Pow", np.array(0.5, np.float32), "root", low=0.0),
@@ -230,7 +242,14 @@ CASES: tuple[OperatorCase, ...] = (
     case("ReduceProd", node("ReduceProd", "x axes", "out"), constants={"axes": int64(1)}, low=0.8, high=1.2),
     case(
         "Resize nearest",
-        node("Resize", "x - scales", "out", mode="nearest", nearest_mode="floor", coordinate_transformation_mode="asymmetric"),
+        node(
+            "Resize",
+            "x - scales",
+            "out",
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        ),
         constants={"scales": np.array([1, 1, 2, 2], np.float32)},
     ),
     case(
@@ -254,29 +273,48 @@ CASES: tuple[OperatorCase, ...] = (
     case("Slice", node("Slice", "x b e a", "out"), constants={"b": int64(2), "e": int64(9), "a": int64(2)}),
     case("Gather", node("Gather", "x i", "out", axis=1), constants={"i": int64(3, 1, 6)}),
     case("Gather scalar", node("Gather", "x i", "out", axis=1), constants={"i": np.array(2, np.int64)}),
-    case("GatherElements", node("GatherElements", "x i", "out", axis=1), constants={"i": np.ones((1, 2, 12, 12), np.int64)}),
+    case(
+        "GatherElements",
+        node("GatherElements", "x i", "out", axis=1),
+        constants={"i": np.ones((1, 2, 12, 12), np.int64)},
+    ),
     case("Pad", node("Pad", "x p", "out"), constants={"p": int64(0, 0, 1, 1, 0, 0, 2, 2)}),
-    case("Pad value", node("Pad", "x p v", "out"), constants={"p": int64(0, 0, 1, 1, 0, 0, 2, 2), "v": np.array(1.5, np.float32)}),
+    case(
+        "Pad value",
+        node("Pad", "x p v", "out"),
+        constants={"p": int64(0, 0, 1, 1, 0, 0, 2, 2), "v": np.array(1.5, np.float32)},
+    ),
     case("Pad reflect", node("Pad", "x p", "out", mode="reflect"), constants={"p": int64(0, 0, 1, 1, 0, 0, 2, 2)}),
     case("Reshape", node("Reshape", "x s", "out"), constants={"s": int64(1, 16, 72)}),
     case("Flatten", node("Flatten", "x", "out")),
     case("Squeeze", node("Squeeze", "x a", "out"), constants={"a": int64(0)}),
     case("Unsqueeze", node("Unsqueeze", "x a", "out"), constants={"a": int64(2)}, shape=ROWS),
-    case("Transpose", node("Transpose", "x", "out", perm=[0, 2, 3, 1])),
+    case("Transpose", node("Relu", "x", "r"), node("Transpose", "r", "out", perm=[0, 2, 3, 1])),
     case("DepthToSpace", node("DepthToSpace", "x", "out", blocksize=2)),
     case("DepthToSpace CRD", node("DepthToSpace", "x", "out", blocksize=2, mode="CRD")),
     case("SpaceToDepth", node("SpaceToDepth", "x", "out", blocksize=2)),
     case("Expand", node("Expand", "x s", "out"), constants={"s": int64(1, 8, 12, 12)}, shape=(1, 8, 1, 12)),
     case("Tile", node("Tile", "x r", "out"), constants={"r": int64(1, 1, 2, 1)}),
     case("Where", node("Where", "m x y", "out"), constants={"m": (np.arange(12) % 3 > 0)}, second=IMAGE),
-    case("Where constant", node("Where", "m x c", "out"), constants={"m": (np.arange(12) % 3 > 0), "c": np.array(-1.0, np.float32)}),
+    case(
+        "Where constant",
+        node("Where", "m x c", "out"),
+        constants={"m": (np.arange(12) % 3 > 0), "c": np.array(-1.0, np.float32)},
+    ),
     case("ArgMax", node("Relu", "x", "r"), node("ArgMax", "r", "out", axis=1)),
     case("ArgMin", node("Neg", "x", "r"), node("ArgMin", "r", "out", axis=1)),
     case("TopK", node("TopK", "x k", "out i", axis=-1), constants={"k": int64(4)}, outputs=("out", "i")),
-    case("Greater", node("Greater", "x c", "m"), node("Where", "m x c", "out"), constants={"c": np.array(0.5, np.float32)}),
+    case(
+        "Greater",
+        node("Greater", "x c", "m"),
+        node("Where", "m x c", "out"),
+        constants={"c": np.array(0.5, np.float32)},
+    ),
     case("CumSum", node("CumSum", "x a", "out"), constants={"a": np.array(1, np.int64)}),
     case("GridSample", node("GridSample", "x g", "out"), constants={"g": np.clip(weights(1, 6, 6, 2), -1, 1)}),
-    case("Einsum", node("Einsum", "x y", "out", equation="bhij,bhjk->bhik"), shape=(1, 2, 16, 24), second=(1, 2, 24, 16)),
+    case(
+        "Einsum", node("Einsum", "x y", "out", equation="bhij,bhjk->bhik"), shape=(1, 2, 16, 24), second=(1, 2, 24, 16)
+    ),
     case("Sum", node("Sum", "x y", "out"), second=IMAGE),
     case("Mean", node("Mean", "x y", "out"), second=IMAGE),
     case("Mod", node("Mod", "x c", "out", fmod=1), constants={"c": np.array(0.7, np.float32)}),

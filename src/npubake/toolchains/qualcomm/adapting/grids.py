@@ -22,6 +22,7 @@ Bits = Literal[8, 16]
 
 TYPES: dict[Bits, GridType] = {8: "uint8", 16: "uint16"}
 _HALF = 2**15  # zero point of int16 seen as uint16
+_WIDENING = 257  # 65535 / 255
 _TOLERANCE = 2.0**-20  # of an end of a range: more than float32 scales lose, less than a step of 16 bits
 
 
@@ -93,5 +94,8 @@ def of_scalar(value: float, bits: Bits) -> Grid:
 
 
 def as_wide(held: Grid) -> Grid:
-    """The same reals by the same codes in 16 bits: a conversion loses nothing, and no scale has to change."""
-    return replace(held, dtype="uint16")
+    """The same range in 16 bits: code * 257, so that a conversion loses nothing and 0..255 becomes 0..65535. (With the
+    same codes, 0..255 of 65535, the HTP's 16-bit sums lose what is below them: 0.3 % of a range, measured.)
+    """
+    scale = float(np.float32(held.scale / _WIDENING))
+    return replace(held, dtype="uint16", scale=scale, zero_point=held.zero_point * _WIDENING)

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npubake.fixedpoint.colour import RuntimeInput
 from npubake.fixedpoint.runtime_input import frame_of
-from npubake.toolchains.qualcomm.adapting.grids import Grid
+from npubake.toolchains.qualcomm.adapting.grids import Grid, as_wide
 
 _CODE = 64  # of the weight: a power of two, so that step * code is exact
 
@@ -122,10 +122,10 @@ def _compute(chain: _Chain, spec: RuntimeInput, edge: _Edge) -> None:
         if integer:
             chain.through("planar", held)
     if not edge.plain and edge.grid is not None and edge.grid.bits > held.bits:
-        held = Grid(dtype="uint16", scale=held.scale, zero_point=0, by="fixed")
+        held = as_wide(held)
         chain.through("wide", held)
     if not edge.plain:
-        _linear_step(chain, spec, integer=integer)
+        _linear_step(chain, spec, held.scale if integer else None)
         held = edge.grid or held
         if integer:
             chain.through("linear", held)
@@ -135,23 +135,27 @@ def _compute(chain: _Chain, spec: RuntimeInput, edge: _Edge) -> None:
         chain.quantise("input", edge.grid)
 
 
-def _linear_step(chain: _Chain, spec: RuntimeInput, *, integer: bool) -> None:
-    """(p / divide_by - mean) / std of planar pixels, channels in the model's order, as a 1 x 1 convolution."""
+def _linear_step(chain: _Chain, spec: RuntimeInput, source_scale: float | None) -> None:
+    """(p / divide_by - mean) / std of planar pixels, channels in the model's order, as a 1 x 1 convolution.
+
+    source_scale: of the integers that it reads; None in float.
+    """
     count = 1 if spec.channels == "gray" else 3
     mean, std = (np.array(values or [neutral] * count) for values, neutral in ((spec.mean, 0.0), (spec.std, 1.0)))
     factors, bias = 1.0 / ((spec.divide_by or 1) * std), -mean / std
     order = np.eye(count) if spec.type == spec.channels else np.eye(count)[::-1]
-    if not integer:
+    if source_scale is None:
         weights = (order * factors[:, None]).astype(np.float32)[..., None, None]
         names = (chain.constant("weights", weights), chain.constant("bias", bias.astype(np.float32)))
         chain.add("Conv", "linear_step", *names)
         return
     steps = factors / _CODE
     codes = (order * np.sign(steps)[:, None] * _CODE).astype(np.int8)[..., None, None]
-    bias_codes = np.rint(bias / np.abs(steps)).astype(np.int32)
+    bias_steps = source_scale * np.abs(steps)
+    bias_codes = np.rint(bias / bias_steps).astype(np.int32)
     operands = (
         _dequantised(chain, "weights", codes, np.abs(steps)),
-        _dequantised(chain, "bias", bias_codes, np.abs(steps)),
+        _dequantised(chain, "bias", bias_codes, bias_steps),
     )
     chain.add("Conv", "linear_step", *operands)
 

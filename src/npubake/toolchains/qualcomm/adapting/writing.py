@@ -2,8 +2,8 @@
 
 A node unit is what the compiler reads as one operator in integers: DequantizeLinear on each operand, the node,
 QuantizeLinear on each result. A tensor ``t`` has its codes ``t/quantized`` and what readers see, ``t/dequantized``.
-An operation computes in the widest type of what it reads and makes; narrower operands are converted on their edge, by
-the same codes in 16 bits (``t/as_uint16``), and so is a result whose own grid is narrower (``t/wide``).
+An operation computes in the widest type of what it reads and makes; narrower operands are converted on their edge, to
+the same range in 16 bits (``t/as_uint16``), and so is a result whose own grid is narrower (``t/wide``).
 """
 
 from __future__ import annotations
