@@ -110,7 +110,7 @@ class Agreement:
 
     def _steps(self, name: str, pair: _Pair) -> int | None:
         """The largest difference in steps of the output's own scale; None for a float output, or one not finite."""
-        scale, largest = self._entries[name]["scale"], pair.total.max_abs
+        scale, largest = self._entries[name]["scale"], pair.total.figures().max_abs
         return None if scale is None or not np.isfinite(largest) else round(largest / scale[0])
 
 
