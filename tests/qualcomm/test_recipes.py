@@ -109,6 +109,23 @@ def test_a_released_bundle_is_verified_and_a_flipped_byte_is_found(
     assert "model_ctx_qnn.bin" in refused.stdout + refused.stderr
 
 
+def test_one_binary_for_both_socs(project: Path, built: dict[str, Any]) -> None:
+    """The emulator opens no such binary: its parts are those of the two targets, which are not compiled again."""
+    assert built["targets"]
+    done = npubake(project, "build", "digits_mobilenet_pair", "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    outcome = json.loads(done.stdout)
+    ran = {task["role"] for task in outcome["tasks"] if task["outcome"] == "ran"}
+    assert ran == {"check", "probe", "compile", "gate compiled", "gate converted", "verify", "package"}
+    assert all(gate["passed"] for gate in outcome["targets"]["digits_mobilenet_pair"]["gates"])
+    hardware = manifest(project, "digits_mobilenet_pair")["compiled"]["hardware"]
+    assert (hardware["soc_models"], hardware["arch"]) == ([77, 82], ["v73", "v75"])
+    verified = npubake(project, "verify", "digits_mobilenet_pair")
+    assert (verified.returncode, "no binary for several SoCs" in verified.stdout) == (0, True)
+    refused = npubake(project, "run", "digits_mobilenet_pair", "data/digits_cls/validation.npz")
+    assert (refused.returncode, "no binary for several SoCs" in refused.stderr) == (2, True)
+
+
 def test_building_again_runs_nothing(project: Path, built: dict[str, Any]) -> None:
     assert built["targets"]
     again = npubake(project, "plan", "digits_mobilenet_qcs9075", "--check", "--json")
