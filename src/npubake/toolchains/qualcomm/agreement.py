@@ -39,7 +39,7 @@ class _Pair:
         self.total += sums
         found = sums.figures()
         self.cosines.append(found.cosine)
-        if self.worst is None or not found.sqnr_db >= self.worst.sqnr_db:  # NaN is the worst
+        if self.worst is None or _rank(found) < _rank(self.worst):
             self.worst, self.where = found, where
 
     def to_json(self) -> dict[str, Any]:
@@ -50,6 +50,11 @@ class _Pair:
             "worst": worst.to_json(),
             "min_cosine": None if np.isnan(lowest) else lowest,
         }
+
+
+def _rank(figures: Figures) -> float:
+    """Lower is worse; NaN is the worst."""
+    return -np.inf if np.isnan(figures.sqnr_db) else figures.sqnr_db
 
 
 class Agreement:
