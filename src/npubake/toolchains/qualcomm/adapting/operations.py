@@ -14,6 +14,8 @@ from npubake.quant.parameters import WeightType
 from npubake.quant.ranges import Range
 from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid
 
+BIAS_MOST = 2**31 - 2  # of an int32, rounded
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EncodedWeights:
@@ -29,6 +31,14 @@ class EncodedWeights:
     zero_point: int = 0
     bias_name: str = ""
     bias: NDArray[np.float32] | None = None
+
+    def largest_bias(self, source_scale: float) -> float:
+        """The largest |code| of the bias beside inputs of a scale."""
+        if self.bias is None:
+            return 0.0
+        steps = source_scale * self.scales
+        rows = np.abs(self.bias.astype(np.float64)).reshape(-1, len(steps)) / steps
+        return float(rows.max(initial=0.0))
 
     @property
     def per_tensor(self) -> bool:

@@ -25,7 +25,7 @@ from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.weights import encode_weights
 from npubake.toolchains.qualcomm.adapting.computing import Computing
 from npubake.toolchains.qualcomm.adapting.grids import of_parameters, of_range
-from npubake.toolchains.qualcomm.adapting.operations import EncodedWeights, Form, Operation, Spelling
+from npubake.toolchains.qualcomm.adapting.operations import BIAS_MOST, EncodedWeights, Form, Operation, Spelling
 from npubake.toolchains.qualcomm.adapting.resizing import spelt_nearest
 
 _ONE_TABLE = "at 8 bits the HTP computes x * Sigmoid(x) by one table"
@@ -143,7 +143,9 @@ class Speller:
         grid = of_parameters(self.parameters.tensors[name])
         if grid.bits == 16 and not self._copied(name):
             span = Range(low=max(grid.span.low, min(low, 0.0)), high=min(grid.span.high, max(high, 0.0)))
-            grid = made.grids[name] = of_range(span, 16, "parameters")
+            finer = of_range(span, 16, "parameters")
+            if self._largest_bias(name, finer.scale) <= BIAS_MOST:
+                grid = made.grids[name] = finer
         if not grid.implies(low, high):
             made.like[clamp.input[0]] = clamp.output[0]
             return kept
@@ -151,6 +153,18 @@ class Speller:
         last = _copied(members[-2])
         last.output[0] = clamp.output[0]
         return [*members[:-2], last]
+
+    def _largest_bias(self, name: str, scale: float) -> float:
+        """Of the layers that read a tensor: the largest |code| of their biases, were its scale ``scale``."""
+        readers = [group for group in self.summary.groups if name in group.inputs and group.kind in WEIGHTED_KINDS]
+        nodes, largest = nodes_by_name(self.summary), 0.0
+        for group in readers:
+            if self.computing[group.name].integer:
+                weights = encoded(
+                    weighted_operand(self.summary, group, self.facts, nodes), self.parameters.weights[group.name]
+                )
+                largest = max(largest, weights.largest_bias(scale))
+        return largest
 
     def _copied(self, name: str) -> bool:
         """Whether a movement reads the tensor, so that others lie on its grid."""

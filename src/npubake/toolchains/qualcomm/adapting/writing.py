@@ -9,7 +9,7 @@ the same range in 16 bits (``t/as_uint16``), and so is a result whose own grid i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from npubake.quant.weights import quantize_bias
 from npubake.toolchains.qualcomm.adapting.constants import constant_codes
 from npubake.toolchains.qualcomm.adapting.deciding import floats_of, is_movement
 from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid, as_wide
-from npubake.toolchains.qualcomm.adapting.operations import EncodedWeights, Operation
+from npubake.toolchains.qualcomm.adapting.operations import BIAS_MOST, EncodedWeights, Operation
 from npubake.toolchains.qualcomm.adapting.operators import WITH_BIAS, constant_bits, demanded_grid, value_slots
 
 
@@ -92,10 +92,10 @@ class UnitWriter:
             if weights is not None and slot == 1:
                 node.input[slot] = self._weights(weights)
             elif weights is not None and slot == 2:
-                source = self._read_grid(operation.node.input[0], bits)
+                source = self._read_grid(operation.node.input[0], bits, weights)
                 node.input[slot] = self._bias(weights, source.scale)
             elif slot in slots and name in self.grids and name not in self.unrounded:
-                node.input[slot] = self._view(name, shared or self._read_grid(name, bits))
+                node.input[slot] = self._view(name, shared or self._read_grid(name, bits, weights))
             elif slot in slots and name in self.values:
                 node.input[slot] = self._constant(operation, slot, bits, shared)
             elif name in self.float_view:
@@ -114,9 +114,16 @@ class UnitWriter:
             return self._dequantised_bias(f"{node.name}/{name}", self.values[name], np.array([step]))
         return self._constant_operand(name, width, shared)
 
-    def _read_grid(self, name: str, bits: Bits) -> Grid:
+    def _read_grid(self, name: str, bits: Bits, weights: EncodedWeights | None = None) -> Grid:
+        """The grid that an operation of ``bits`` reads a tensor on; by the same codes where the finer steps of the wide
+        form would take a bias beyond int32.
+        """
         held = self.grids[name]
-        return as_wide(held) if bits > held.bits else held
+        if bits == held.bits:
+            return held
+        wide = as_wide(held)
+        fits = weights is None or weights.largest_bias(wide.scale) <= BIAS_MOST
+        return wide if fits else replace(held, dtype="uint16")
 
     def _made(self, operation: Operation, name: str, raw: str, own: tuple[Bits, Grid | None]) -> str:
         """What the quantiser of ``name`` reads of its maker's result ``raw``."""
