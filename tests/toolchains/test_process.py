@@ -166,3 +166,19 @@ def test_memory_that_was_never_written_reads_as_zeros(tmp_path: Path) -> None:
         "print(all(set(ctypes.string_at(c.malloc(200), 200)) == {0} for _ in range(20)))"
     )
     assert process.run([sys.executable, "-I", "-c", code], folder=tmp_path, timeout=30).text.strip() == "True"
+
+
+def test_what_a_lone_module_sees_does_not_depend_on_where_this_process_is(tmp_path: Path) -> None:
+    with process.fixed_folder() as folder:
+        answer = process.run_module("tests.toolchains.surroundings", {}, folder=folder, timeout=60, packages=("tests",))
+        assert set(answer["path"]) - set(answer["own"]) == {f"{folder}/packages"}
+        assert answer["variables"]["HOME"] == answer["folder"] == str(folder)
+        assert len(str(folder)) == len("/tmp/npubake-12345678")
+        assert answer["compiled"] == []
+    assert not folder.exists()
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    with process.fixed_folder() as folder, pytest.raises(ToolchainError) as caught:
+        process.run_module(ECHO, {}, folder=folder, timeout=60, packages=("no_such_package", "tests"))
+    assert [fault.where for fault in caught.value.faults] == ["no_such_package"]

@@ -4,9 +4,9 @@ What runs sees a fixed environment, not this process's: no variable of a vendor,
 reaches it, its home and scratch are the folder that it runs in. It ends with this process, at the time limit, or when
 this process is interrupted, and with it all that it started.
 
-Its memory is laid out the same way each time: a compiler that writes bytes which it never set (the HTP compiler does,
-between the tables of a float detector) writes what its heap held. Addresses are not randomised, where the kernel allows
-that, and what is allocated reads as zeros.
+Its memory is laid out the same way each time: a compiler that writes bytes beyond its tables (the HTP compiler does, of
+a float detector) writes what its heap held beside them. Addresses are not randomised, where the kernel allows that, and
+what is allocated reads as zeros; ``run_module`` with ``packages`` goes further (docs/decisions/0019).
 
 Our own modules that load a vendor's libraries run in such a process as well (``run_module`` here, ``serve`` there):
 ``request.json`` and ``answer.json`` in the folder are what they say to each other.
@@ -17,16 +17,18 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import npubake
 from npubake.errors import BuildError, Fault, StageError, ToolchainError
 
 FIXED = {  # what every process sees; HOME and TMPDIR are its folder
@@ -44,6 +46,7 @@ FIXED = {  # what every process sees; HOME and TMPDIR are its folder
 REQUEST, ANSWER, PRINTED = "request.json", "answer.json", "printed.txt"
 _PR_SET_PDEATHSIG = 1
 _ADDR_NO_RANDOMIZE = 0x0040000  # personality(2); a container's rules may forbid it, and then it stays as it was
+_NEVER_MOVES = "/tmp"  # noqa: S108 - TMPDIR is a name of another length on each machine
 _LOOK_EVERY = 0.2  # seconds between two calls of ``watch``
 _TAIL = 2000  # characters of what a process printed that a fault shows
 
@@ -117,18 +120,25 @@ def run_module(
     *,
     folder: Path,
     timeout: float,
+    packages: Sequence[str] = (),
     watch: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Run ``python -m module`` of ours in ``folder``: the request is there as ``request.json``, the answer is returned;
     what it printed is left in ``printed.txt``.
 
+    packages: the only ones that it can import, beside ours; then nothing that it does before depends on where they and
+    we are installed or what else is, if ``folder`` is a ``fixed_folder``. None: all that this process can import.
+
     Raises the BuildError that the module raised (as StageError); ProcessDied where it ended without an answer.
     """
     (folder / REQUEST).write_text(json.dumps(request, sort_keys=True), encoding="utf-8")
     (folder / ANSWER).unlink(missing_ok=True)
-    command = [sys.executable, "-P", "-m", module]
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    ended = run(command, folder=folder, timeout=timeout, environment={"PYTHONPATH": path}, watch=watch)
+    if packages:
+        python, environment = _alone(folder, packages)
+        command = [str(python), "-P", "-s", "-S", "-m", module]
+    else:
+        command, environment = [sys.executable, "-P", "-m", module], {"PYTHONPATH": _import_path()}
+    ended = run(command, folder=folder, timeout=timeout, environment=environment, watch=watch)
     (folder / PRINTED).write_bytes(ended.output)
     try:
         answer: dict[str, Any] = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
@@ -139,6 +149,52 @@ def run_module(
     if "faults" in answer:
         raise StageError(*(Fault(**fault) for fault in answer["faults"]))
     return answer
+
+
+@contextmanager
+def fixed_folder() -> Iterator[Path]:
+    """A new folder ``/tmp/npubake-<8 characters>``, removed at the end: its path is as long on every machine.
+
+    Raises ToolchainError where none can be made.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix="npubake-", dir=_NEVER_MOVES, ignore_cleanup_errors=True)
+    except OSError as error:
+        what = f"no folder can be made there: {error.strerror or error}"
+        hint = "vendor tools run there, whatever TMPDIR says; make it a folder that may be written"
+        raise ToolchainError(Fault(what=what, where=_NEVER_MOVES, hint=hint)) from error
+    with made as folder:
+        yield Path(folder)
+
+
+def _import_path() -> str:
+    return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+
+
+def _alone(folder: Path, packages: Sequence[str]) -> tuple[Path, dict[str, str]]:
+    """An interpreter and its environment, all below ``folder``: links to ``packages`` and the libraries that lie beside
+    them, and our own modules. All is read as source: compiled files hold the path that they were compiled at. The
+    interpreter is the one below a virtual environment. Raises ToolchainError for packages that are not installed.
+    """
+    python, place = folder / "python", folder / "packages"
+    python.symlink_to(Path(sys.executable).resolve())
+    own = Path(npubake.__file__).parent
+    shutil.copytree(own, place / own.name, ignore=shutil.ignore_patterns("__pycache__", "*_files", "schemas"))
+    found = {name: _installed(name) for name in packages}
+    missing = [Fault(what="is not installed", where=name) for name, where in found.items() if where is None]
+    if missing:
+        raise ToolchainError(*missing)
+    for where in found.values():
+        assert where is not None
+        for item in (where, where.with_name(f"{where.name}.libs")):
+            if item.exists():
+                (place / item.name).symlink_to(item)
+    return python, {"PYTHONPATH": str(place), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+
+
+def _installed(package: str) -> Path | None:
+    places = (Path(entry).resolve() / package for entry in sys.path)
+    return next((place for place in places if place.is_dir()), None)
 
 
 def serve(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:

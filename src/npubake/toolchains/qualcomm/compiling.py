@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any
 import onnx
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.process import ProcessDied, run_module
+from npubake.toolchains.process import ProcessDied, fixed_folder, run_module
 from npubake.toolchains.qualcomm import checks
 from npubake.toolchains.qualcomm.context_archive import is_archive, without_time
 from npubake.toolchains.qualcomm.estimates import read_estimates
@@ -31,6 +30,7 @@ from npubake.toolchains.qualcomm.trace import Trace, read_trace
 from npubake.toolchains.qualcomm.translation import explain_failure, explain_nodes, log_text
 
 COMPILER = "npubake.toolchains.qualcomm.htp_compiler"
+_PACKAGES = ("numpy", "onnxruntime", "onnxruntime_qnn")
 # Without this the compiler writes what its heap held (docs/decisions/0019).
 _DIFFERENT = (
     "does the machine let a process switch off address randomisation ('setarch -R true')? Rules of containers may not: "
@@ -109,11 +109,10 @@ def attempt(asked: Asked, *, reasons: bool = False) -> Attempt:
         "strict": asked.strict,
         "reasons": reasons,
     }
-    with tempfile.TemporaryDirectory(prefix="npubake-compile-") as place:
-        folder = Path(place)
+    with fixed_folder() as folder:
         (folder / MODEL).write_bytes(asked.model)
         try:
-            answer = run_module(COMPILER, request, folder=folder, timeout=_TIMEOUT)
+            answer = run_module(COMPILER, request, folder=folder, timeout=_TIMEOUT, packages=_PACKAGES)
         except ProcessDied as died:  # the vendor's libraries crash on some models
             answer = {"error": died.faults[0].what, "tools": {}}
         binary = _left(folder / BINARY)
