@@ -1,6 +1,6 @@
 """Adapted models through the real compiler and its emulator, all in this process: many small ones a second.
 
-Bytes that are delivered are made in a process of their own (``toolchains.qualcomm.compiling``); here only values count.
+Bytes that are delivered are made in a process of their own (``toolchains.qualcomm.htp.compiling``); here only values count.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def compiled(model: onnx.ModelProto, soc: str, folder: Path) -> str:
     """Compile into ``folder``; what was raised, '' for success."""
     from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 
-    from npubake.toolchains.qualcomm.session import open_session
+    from npubake.toolchains.qualcomm.htp.session import open_session
 
     entries = {
         "ep.context_enable": "1",
@@ -97,7 +97,7 @@ def in_emulator(made: Adapted, feeds: Feeds, name: str, folder: Path) -> Array:
 
 def emulator(folder: Path) -> Any:
     """A session of the compiled files in ``folder``."""
-    from npubake.toolchains.qualcomm.session import open_emulator
+    from npubake.toolchains.qualcomm.htp.session import open_emulator
 
     here = Path.cwd()
     os.chdir(folder)  # the wrapper names the binary beside it

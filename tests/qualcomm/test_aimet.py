@@ -107,7 +107,7 @@ def outputs(model: bytes, names: list[str]) -> list[list[NDArray[Any]]]:
 
 def compiled(model: bytes, soc: str) -> onnxruntime.InferenceSession:
     """A session in the emulator of an SoC; refused where a node would stay on the CPU."""
-    from npubake.toolchains.qualcomm.session import open_session
+    from npubake.toolchains.qualcomm.htp.session import open_session
 
     strict = {"session.disable_cpu_ep_fallback": "1"}
     return open_session(model, provider={"soc_model": soc}, entries=strict)

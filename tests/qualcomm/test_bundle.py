@@ -19,8 +19,8 @@ from PIL import Image
 
 from npubake.errors import StageError
 from npubake.toolchains import Probe, canonical_zip, opening
-from npubake.toolchains.qualcomm import bundle
-from npubake.toolchains.qualcomm.bundle import ENTRIES, read_bundle, verify_bundle, write_bundle
+from npubake.toolchains.qualcomm.release import bundle
+from npubake.toolchains.qualcomm.release.bundle import ENTRIES, read_bundle, verify_bundle, write_bundle
 from npubake.toolchains.recorded import Recorded, read_recorded, write_recorded
 from tests.qualcomm import needs_qnn
 from tests.qualcomm.released import compiled, released

@@ -17,12 +17,12 @@ from npubake.errors import PlatformError, RecipeError, StageError
 from npubake.pipeline.stage import Job
 from npubake.stages import compile_htp
 from npubake.toolchains import process
-from npubake.toolchains.qualcomm import compiling
-from npubake.toolchains.qualcomm.compiling import Asked, Compiled, attempt, compile_model
-from npubake.toolchains.qualcomm.context_archive import is_archive, without_time
 from npubake.toolchains.qualcomm.facts import CompilerOptions
-from npubake.toolchains.qualcomm.htp_files import BINARY, MODEL, WRAPPER
-from npubake.toolchains.qualcomm.options import provider_options
+from npubake.toolchains.qualcomm.htp import compiling
+from npubake.toolchains.qualcomm.htp.compiling import Asked, Compiled, attempt, compile_model
+from npubake.toolchains.qualcomm.htp.context_archive import is_archive, without_time
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, MODEL, WRAPPER
+from npubake.toolchains.qualcomm.htp.options import provider_options
 from tests.qualcomm import needs_qnn
 from tests.qualcomm.networks import convolution, platform, record_of
 

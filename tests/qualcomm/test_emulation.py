@@ -14,7 +14,7 @@ from npubake.calibration.samples import SampleSet
 from npubake.errors import StageError
 from npubake.pipeline.stage import Job
 from npubake.stages import emulate as stage
-from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
+from npubake.toolchains.qualcomm.htp.emulation import Artifact, How, emulate
 from npubake.toolchains.recorded import read_recorded
 from npubake.verify.gates import Gate, judge
 from tests.qualcomm import needs_qnn

@@ -13,12 +13,12 @@ import pytest
 
 from npubake.errors import StageError
 from npubake.toolchains.process import run_module
-from npubake.toolchains.qualcomm.compiling import Asked, Attempt, attempt
-from npubake.toolchains.qualcomm.context_archive import context_binaries, is_archive, without_time
 from npubake.toolchains.qualcomm.facts import CompilerOptions
-from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER, file_name
-from npubake.toolchains.qualcomm.metadata import Metadata, read_metadata
-from npubake.toolchains.qualcomm.options import SOCS
+from npubake.toolchains.qualcomm.htp.compiling import Asked, Attempt, attempt
+from npubake.toolchains.qualcomm.htp.context_archive import context_binaries, is_archive, without_time
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER, file_name
+from npubake.toolchains.qualcomm.htp.metadata import Metadata, read_metadata
+from npubake.toolchains.qualcomm.htp.options import SOCS
 from tests.qualcomm import needs_qnn
 from tests.qualcomm.networks import Builder, convolution, platform
 
@@ -90,7 +90,7 @@ def test_that_the_emulator_takes_no_binary_for_several_socs(two: Attempt, one: A
         (folder / BINARY).write_bytes(artifact.binary)
         np.save(folder / file_name(0, 0, "in"), values)
         request = {"inputs": ["x"], "outputs": ["y"], "examples": [0], "strict": True}
-        run_module("npubake.toolchains.qualcomm.htp_emulator", request, folder=folder, timeout=100)
+        run_module("npubake.toolchains.qualcomm.htp.htp_emulator", request, folder=folder, timeout=100)
         answer: np.ndarray[Any, Any] = np.load(folder / file_name(0, 0, "out"))
         return answer
 
@@ -104,7 +104,7 @@ def test_that_the_table_of_socs_is_what_the_compiler_makes(soc_model: int, tmp_p
     """The table's architecture beside the one in a binary that was compiled for that soc_model alone."""
     (tmp_path / "model.onnx").write_bytes(convolution().SerializeToString())
     request = {"provider": {"soc_model": str(soc_model)}, "strict": True, "reasons": False}
-    run_module("npubake.toolchains.qualcomm.htp_compiler", request, folder=tmp_path, timeout=100)
+    run_module("npubake.toolchains.qualcomm.htp.htp_compiler", request, folder=tmp_path, timeout=100)
     (part,) = read_metadata((tmp_path / BINARY).read_bytes()).parts
     assert (part.soc_model, part.arch) == (soc_model, SOCS[soc_model].arch)
 

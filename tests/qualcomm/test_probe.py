@@ -17,8 +17,8 @@ from npubake.graph.model_file import save_model
 from npubake.graph.optimizing import optimize_model
 from npubake.pipeline.stage import Job
 from npubake.stages import probe
+from npubake.toolchains.qualcomm.htp.smoke import smoke
 from npubake.toolchains.qualcomm.probe import probe as installed
-from npubake.toolchains.qualcomm.smoke import smoke
 from tests.qualcomm import needs_qnn
 from tests.qualcomm.networks import platform
 

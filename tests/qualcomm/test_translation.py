@@ -9,9 +9,9 @@ import onnx
 import pytest
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.qualcomm.compiling import Asked, compile_model
 from npubake.toolchains.qualcomm.facts import CompilerOptions
-from npubake.toolchains.qualcomm.refusal_table import REPLACEMENTS
+from npubake.toolchains.qualcomm.htp.compiling import Asked, compile_model
+from npubake.toolchains.qualcomm.htp.refusal_table import REPLACEMENTS
 from tests.qualcomm import needs_qnn
 from tests.qualcomm.networks import convolution, platform, record_of
 

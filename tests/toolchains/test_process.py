@@ -161,14 +161,15 @@ def test_the_command_finds_the_same_addresses_each_time(tmp_path: Path) -> None:
 
 def test_memory_that_was_never_written_reads_as_zeros(tmp_path: Path) -> None:
     code = (
-        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n"
+        "import ctypes; c = ctypes.CDLL(None)\n"
+        "c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n"
         "used = c.malloc(200); ctypes.memset(used, 7, 200); c.free(used)\n"
         "print(all(set(ctypes.string_at(c.malloc(200), 200)) == {0} for _ in range(20)))"
     )
     assert process.run([sys.executable, "-I", "-c", code], folder=tmp_path, timeout=30).text.strip() == "True"
 
 
-def test_what_a_lone_module_sees_does_not_depend_on_where_this_process_is(tmp_path: Path) -> None:
+def test_what_a_lone_module_sees_does_not_depend_on_where_this_process_is() -> None:
     with process.fixed_folder() as folder:
         answer = process.run_module("tests.toolchains.surroundings", {}, folder=folder, timeout=60, packages=("tests",))
         assert set(answer["path"]) - set(answer["own"]) == {f"{folder}/packages"}

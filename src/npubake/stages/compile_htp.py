@@ -8,9 +8,9 @@ import onnx
 
 from npubake.pipeline.stage import Job
 from npubake.stages.json_files import write_json
-from npubake.toolchains.qualcomm.compiling import Asked, compile_model
-from npubake.toolchains.qualcomm.contract import build_contract, contract_bytes
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
+from npubake.toolchains.qualcomm.htp.compiling import Asked, compile_model
+from npubake.toolchains.qualcomm.release.contract import build_contract, contract_bytes
 
 
 def run(job: Job) -> None:

@@ -11,8 +11,8 @@ from npubake.graph.model_file import load_model
 from npubake.pipeline.stage import Job
 from npubake.quant.parameters import QuantizationParameters
 from npubake.stages.json_files import write_json
-from npubake.toolchains.qualcomm.contract import contract_bytes
 from npubake.toolchains.qualcomm.qairt.compiling import Sources, compile_model
+from npubake.toolchains.qualcomm.release.contract import contract_bytes
 
 
 def run(job: Job) -> None:

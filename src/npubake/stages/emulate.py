@@ -11,8 +11,8 @@ from npubake.calibration.samples import SampleSet
 from npubake.pipeline.stage import Job
 from npubake.stages.json_files import write_json
 from npubake.toolchains.board_edges import Arrays, BoardEdges
-from npubake.toolchains.qualcomm.agreement import Agreement
-from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
+from npubake.toolchains.qualcomm.htp.emulation import Artifact, How, emulate
+from npubake.toolchains.qualcomm.release.agreement import Agreement
 from npubake.toolchains.recorded import Recorded, write_recorded
 from npubake.verify.comparison import TracedModel, evenly
 from npubake.verify.feeding import Feeder

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from npubake.pipeline.stage import Job
 from npubake.toolchains.bundle_file import CALIBRATION
-from npubake.toolchains.qualcomm import bundle
-from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.release import bundle
 
 _PORTS = {
     WRAPPER: "wrapper",

@@ -11,7 +11,7 @@ from npubake.pipeline.stage import Job
 from npubake.stages.json_files import write_json
 from npubake.toolchains.qualcomm.adapting.assumed import assumed_adaptation
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
-from npubake.toolchains.qualcomm.probing import look_ahead, refuse_lane
+from npubake.toolchains.qualcomm.htp.probing import look_ahead, refuse_lane
 
 
 def run(job: Job) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from npubake.pipeline.stage import Job
 from npubake.stages.json_files import write_json
-from npubake.toolchains.qualcomm import verification
-from npubake.toolchains.qualcomm.emulation import Artifact, How
+from npubake.toolchains.qualcomm.htp.emulation import Artifact, How
+from npubake.toolchains.qualcomm.release import verification
 from npubake.toolchains.recorded import Recorded, read_recorded, write_recorded
 
 RECORDED = 4  # examples in the bundle: the detector's inputs and outputs are about 1 MB each

@@ -16,7 +16,7 @@ COMPILED = "model_ctx_qnn.bin"  # the entry by which a bundle of toolchain qualc
 def verify(path: Path, digest: str) -> BundleReport:
     """Every byte of a bundle, then its recorded examples. digest: sha256 by the manifest, or ''. Raises StageError."""
     if _compiled(path):
-        from npubake.toolchains.qualcomm import bundle
+        from npubake.toolchains.qualcomm.release import bundle
 
         return bundle.verify_bundle(path, threads=len(os.sched_getaffinity(0)), digest=digest)
     from npubake.toolchains.reference.bundle import verify_bundle
@@ -31,7 +31,7 @@ def run(path: Path, files: Sequence[tuple[str, Path]], example: int | None) -> R
     is not installed.
     """
     if _compiled(path):
-        from npubake.toolchains.qualcomm import bundle, running
+        from npubake.toolchains.qualcomm.release import bundle, running
 
         entries = bundle.read_bundle(path.read_bytes(), path.name)
         return running.run_files(bundle.open_artifact(entries, path.name), files, example=example)

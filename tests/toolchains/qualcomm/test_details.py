@@ -6,8 +6,8 @@ import pytest
 
 from npubake.toolchains import Details
 from npubake.toolchains.qualcomm import details as module
+from npubake.toolchains.qualcomm.htp.smoke import Smoke
 from npubake.toolchains.qualcomm.probe import Machine
-from npubake.toolchains.qualcomm.smoke import Smoke
 
 TOOLS = {"onnxruntime_qnn": "2.7.0", "qnn": "2.51.0", "onnxruntime": "1.32.0"}
 

@@ -66,7 +66,7 @@ def test_that_asking_imports_nothing_heavy() -> None:
     """``list`` and ``doctor`` ask these modules."""
     text = """
 import sys
-import npubake.toolchains.qualcomm.probe, npubake.toolchains.qualcomm.smoke, npubake.toolchains.qualcomm.licence
+import npubake.toolchains.qualcomm.probe, npubake.toolchains.qualcomm.htp.smoke, npubake.toolchains.qualcomm.licence
 print(sorted({"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "networkx"} & set(sys.modules)))
 """
     assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "[]\n"

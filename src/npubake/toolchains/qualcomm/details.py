@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from npubake.errors import Fault
 from npubake.toolchains import Details
+from npubake.toolchains.qualcomm.htp.smoke import smoke
 from npubake.toolchains.qualcomm.licence import licence_facts, licence_folder
 from npubake.toolchains.qualcomm.probe import this_machine
-from npubake.toolchains.qualcomm.smoke import smoke
 
 _WORDS = {"onnxruntime_qnn": "execution provider", "qnn": "QNN", "onnxruntime": "onnxruntime"}
 

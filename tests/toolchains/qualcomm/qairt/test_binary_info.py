@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from npubake.errors import StageError
-from npubake.toolchains.qualcomm.metadata import Metadata
+from npubake.toolchains.qualcomm.htp.metadata import Metadata
 from npubake.toolchains.qualcomm.qairt.binary_info import metadata_of
 from npubake.toolchains.qualcomm.qairt.naming import binary_names, in_model_names, near_scales
 from npubake.toolchains.qualcomm.qairt.wrapper import wrapper_model

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.qualcomm.metadata import Graph, Metadata, Part, Tensor
+from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, Part, Tensor
 
 # QNN's data types as ONNX's (QnnTypes.h).
 DTYPES: Mapping[str, str] = {

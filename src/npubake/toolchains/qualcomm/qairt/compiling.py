@@ -18,11 +18,10 @@ import onnx
 from npubake.errors import Fault, StageError
 from npubake.graph.model_file import serialise
 from npubake.quant.parameters import QuantizationParameters
-from npubake.toolchains.qualcomm.checks import edge_faults, metadata_faults
-from npubake.toolchains.qualcomm.contract import build_contract
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
-from npubake.toolchains.qualcomm.htp_files import BINARY
-from npubake.toolchains.qualcomm.metadata import Metadata
+from npubake.toolchains.qualcomm.htp.checks import edge_faults, metadata_faults
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY
+from npubake.toolchains.qualcomm.htp.metadata import Metadata
 from npubake.toolchains.qualcomm.qairt import commands
 from npubake.toolchains.qualcomm.qairt.binary_info import metadata_of
 from npubake.toolchains.qualcomm.qairt.commands import Conversion
@@ -32,6 +31,7 @@ from npubake.toolchains.qualcomm.qairt.naming import binary_names, in_model_name
 from npubake.toolchains.qualcomm.qairt.running import Request, Workshop, convert, read_back, tool_versions
 from npubake.toolchains.qualcomm.qairt.sdk import Sdk, find_sdk
 from npubake.toolchains.qualcomm.qairt.wrapper import wrapper_model
+from npubake.toolchains.qualcomm.release.contract import build_contract
 
 DEFAULT_CONVERTER, DEFAULT_ENCODINGS = "qairt", "1.0.0"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from npubake.toolchains.board_edges import Arrays, BoardEdges
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
-from npubake.toolchains.qualcomm.metadata import Metadata
+from npubake.toolchains.qualcomm.htp.metadata import Metadata
 from npubake.toolchains.qualcomm.qairt import commands
 from npubake.toolchains.qualcomm.qairt.binary_info import metadata_of
 from npubake.toolchains.qualcomm.qairt.compiling import used_sdk

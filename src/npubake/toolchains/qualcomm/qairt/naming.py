@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.qualcomm.metadata import Graph, Metadata, Tensor
+from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, Tensor
 from npubake.toolchains.qualcomm.qairt.raw_files import file_name
 
 _SAME_SCALE = 1e-6  # relative: eight units in the last place of a float32

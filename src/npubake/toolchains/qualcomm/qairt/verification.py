@@ -7,10 +7,10 @@ from typing import Any
 
 from npubake.errors import Fault, StageError, ToolchainError
 from npubake.toolchains.board_edges import Arrays
-from npubake.toolchains.qualcomm.emulation import Artifact as Released
-from npubake.toolchains.qualcomm.pairing import require_files, require_metadata
+from npubake.toolchains.qualcomm.htp.emulation import Artifact as Released
 from npubake.toolchains.qualcomm.qairt.emulating import Artifact, described, emulate
 from npubake.toolchains.qualcomm.qairt.sdk import find_sdk
+from npubake.toolchains.qualcomm.release.pairing import require_files, require_metadata
 from npubake.toolchains.recorded import Recorded, difference, read_recorded
 
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from npubake.graph.opset import IR_VERSION, OPSET
-from npubake.toolchains.qualcomm.metadata import Graph, Metadata, Tensor
+from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, Tensor
 
 DOMAIN = "com.microsoft"
 

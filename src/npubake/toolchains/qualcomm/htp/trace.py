@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.qualcomm.operators import Operators
+from npubake.toolchains.qualcomm.htp.operators import Operators
 
 _SCHEMA = 2
 _UNSUPPORTED = re.compile(r"\{ name: (?P<name>.*?), type: (?P<type>[^}]*?) \}")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from npubake.errors import StageError
-from npubake.toolchains.qualcomm.agreement import Agreement
-from npubake.toolchains.qualcomm.verification import comparisons, judge
+from npubake.toolchains.qualcomm.release.agreement import Agreement
+from npubake.toolchains.qualcomm.release.verification import comparisons, judge
 from npubake.toolchains.recorded import Recorded
 
 SCALE, ZERO = 0.5, 10

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault, GateError, StageError
-from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
-from npubake.toolchains.qualcomm.metadata import Metadata, read_metadata
-from npubake.toolchains.qualcomm.pairing import require_files, require_metadata
+from npubake.toolchains.qualcomm.htp.emulation import Artifact, How, emulate
+from npubake.toolchains.qualcomm.htp.metadata import Metadata, read_metadata
+from npubake.toolchains.qualcomm.release.pairing import require_files, require_metadata
 from npubake.toolchains.recorded import Recorded, difference
 
 # A wrong layout, input or colour order leaves 0.9 and less of the cosine on real pictures, rounding 0.99 and more; the

@@ -9,7 +9,7 @@ import pytest
 
 from npubake.errors import PlatformError, RecipeError
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
-from npubake.toolchains.qualcomm.options import PURPOSE, SOCS, provider_options
+from npubake.toolchains.qualcomm.htp.options import PURPOSE, SOCS, provider_options
 
 IQ9075 = HtpPlatform(
     name="qcs9075", soc_models=(77,), arch=("v73",), vtcm_bytes=8 << 20, precisions=("int8",), lanes=("a8w8",)

@@ -12,12 +12,12 @@ from typing import Any
 import onnx
 
 from npubake.errors import Fault, PlatformError, StageError
-from npubake.toolchains.qualcomm import checks
-from npubake.toolchains.qualcomm.compiling import Asked, attempt
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
-from npubake.toolchains.qualcomm.operators import Operators
-from npubake.toolchains.qualcomm.trace import read_trace
-from npubake.toolchains.qualcomm.translation import explain_failure, explain_nodes
+from npubake.toolchains.qualcomm.htp import checks
+from npubake.toolchains.qualcomm.htp.compiling import Asked, attempt
+from npubake.toolchains.qualcomm.htp.operators import Operators
+from npubake.toolchains.qualcomm.htp.trace import read_trace
+from npubake.toolchains.qualcomm.htp.translation import explain_failure, explain_nodes
 
 LEAST = 1  # optimization of the probe's compile
 

@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from npubake.errors import RecipeError
-from npubake.toolchains.qualcomm import checks
 from npubake.toolchains.qualcomm.facts import HtpPlatform
-from npubake.toolchains.qualcomm.metadata import Graph, Metadata, Part, Tensor
-from npubake.toolchains.qualcomm.operators import Operators
+from npubake.toolchains.qualcomm.htp import checks
+from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, Part, Tensor
+from npubake.toolchains.qualcomm.htp.operators import Operators
 from tests.toolchains.qualcomm.compiler_words import small_model
 
 SOURCE = Tensor(name="x", dtype="uint8", qnn_dtype="UFIXED_POINT_8", shape=(1, 3), scale=0.5, offset=-7)

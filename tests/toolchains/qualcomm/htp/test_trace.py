@@ -7,8 +7,8 @@ import json
 import pytest
 
 from npubake.errors import StageError
-from npubake.toolchains.qualcomm.operators import Operators
-from npubake.toolchains.qualcomm.trace import Trace, read_trace
+from npubake.toolchains.qualcomm.htp.operators import Operators
+from npubake.toolchains.qualcomm.htp.trace import Trace, read_trace
 from tests.toolchains.qualcomm import compiler_words as words
 
 NOTHING = Operators.of(words.small_model())

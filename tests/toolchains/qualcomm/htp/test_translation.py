@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from npubake.toolchains.qualcomm.facts import HtpPlatform
-from npubake.toolchains.qualcomm.operators import Operators
-from npubake.toolchains.qualcomm.refusal_table import REASONS, SESSIONS
-from npubake.toolchains.qualcomm.trace import Unsupported, read_trace
-from npubake.toolchains.qualcomm.translation import explain_failure, explain_nodes, explain_text, log_text
+from npubake.toolchains.qualcomm.htp.operators import Operators
+from npubake.toolchains.qualcomm.htp.refusal_table import REASONS, SESSIONS
+from npubake.toolchains.qualcomm.htp.trace import Unsupported, read_trace
+from npubake.toolchains.qualcomm.htp.translation import explain_failure, explain_nodes, explain_text, log_text
 from tests.toolchains.qualcomm import compiler_words as words
 
 V68 = HtpPlatform(name="qcs6490", soc_models=(93,), arch=("v68",), vtcm_bytes=2 << 20, precisions=(), lanes=())

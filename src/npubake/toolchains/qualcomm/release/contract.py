@@ -20,8 +20,8 @@ from onnx import helper
 
 from npubake.errors import Fault, StageError
 from npubake.toolchains import pictures
-from npubake.toolchains.qualcomm.deployment import LICENCE, checklist, runtime_needs
-from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.release.deployment import LICENCE, checklist, runtime_needs
 
 CONTRACT_VERSION = 1
 NAME = "qualcomm"

@@ -13,9 +13,9 @@ import onnx
 
 from npubake.errors import Fault
 from npubake.toolchains.qualcomm.facts import HtpPlatform
-from npubake.toolchains.qualcomm.operators import Operators
-from npubake.toolchains.qualcomm.refusal_table import FORMS, REASONS, REPLACEMENTS, SESSIONS, Row
-from npubake.toolchains.qualcomm.trace import Trace, Unsupported
+from npubake.toolchains.qualcomm.htp.operators import Operators
+from npubake.toolchains.qualcomm.htp.refusal_table import FORMS, REASONS, REPLACEMENTS, SESSIONS, Row
+from npubake.toolchains.qualcomm.htp.trace import Trace, Unsupported
 
 _LOG_LINES = 12  # of the raw log's end that a fault shows
 _NOISE = ("File mapped weights feature", "EPContext encryption config", "unexpected GraphHtpSettings")

@@ -10,7 +10,7 @@ from pathlib import Path
 from npubake.errors import BuildError
 from npubake.toolchains.process import run_module
 
-COMPILER = "npubake.toolchains.qualcomm.smoke_compiler"
+COMPILER = "npubake.toolchains.qualcomm.htp.smoke_compiler"
 _TIMEOUT = 120.0  # seconds; it takes a third of one
 _LISTED = ("onnxruntime_qnn", "onnxruntime", "qnn")
 

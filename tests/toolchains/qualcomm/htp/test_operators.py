@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npubake.toolchains.qualcomm.operators import Operators, label
+from npubake.toolchains.qualcomm.htp.operators import Operators, label
 from tests.toolchains.qualcomm.compiler_words import small_model
 
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from npubake.toolchains.board_edges import Arrays, BoardEdges
 from npubake.toolchains.process import run_module
-from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER, done_name, file_name
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER, done_name, file_name
 
-MODULE = "npubake.toolchains.qualcomm.htp_emulator"
+MODULE = "npubake.toolchains.qualcomm.htp.htp_emulator"
 _SECONDS_AN_EXAMPLE = 900.0  # after which a run is taken for hung; a 640 x 640 detector takes 2 to 16
 Progress = Callable[[int, int], None]
 

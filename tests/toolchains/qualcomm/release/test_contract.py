@@ -14,7 +14,7 @@ import pytest
 from npubake.errors import StageError
 from npubake.layout.edges import from_edge, to_edge
 from npubake.toolchains import pictures
-from npubake.toolchains.qualcomm.contract import build_contract, contract_bytes, dense_stride
+from npubake.toolchains.qualcomm.release.contract import build_contract, contract_bytes, dense_stride
 
 WRAPPER = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
 agraph (uint8[1,4,6,3] image, uint16[1,5] state) => (uint8[1,4,8] boxes, float[1,2] kind) {

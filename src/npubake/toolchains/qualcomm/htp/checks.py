@@ -15,9 +15,9 @@ from onnx import helper
 from npubake.errors import Fault, RecipeError
 from npubake.nearest import did_you_mean
 from npubake.toolchains.qualcomm.facts import HtpPlatform
-from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
-from npubake.toolchains.qualcomm.metadata import Graph, Metadata, Tensor
-from npubake.toolchains.qualcomm.operators import Operators, label
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, Tensor
+from npubake.toolchains.qualcomm.htp.operators import Operators, label
 
 _CONTEXT = ("EPContext", "com.microsoft")
 _INT4 = (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)

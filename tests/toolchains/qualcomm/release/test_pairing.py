@@ -16,12 +16,12 @@ import pytest
 from npubake.calibration.archive import ArchiveWriter
 from npubake.errors import StageError
 from npubake.toolchains import Probe
-from npubake.toolchains.qualcomm import bundle
-from npubake.toolchains.qualcomm.bundle import ENTRIES, verify_bundle, write_bundle
-from npubake.toolchains.qualcomm.contract import build_contract, contract_bytes
-from npubake.toolchains.qualcomm.pairing import require_files, require_metadata
+from npubake.toolchains.qualcomm.release import bundle
+from npubake.toolchains.qualcomm.release.bundle import ENTRIES, verify_bundle, write_bundle
+from npubake.toolchains.qualcomm.release.contract import build_contract, contract_bytes
+from npubake.toolchains.qualcomm.release.pairing import require_files, require_metadata
 from npubake.toolchains.recorded import Recorded, write_recorded
-from tests.toolchains.qualcomm.test_contract import METADATA, PARAMS, RECORD
+from tests.toolchains.qualcomm.release.test_contract import METADATA, PARAMS, RECORD
 
 WRAPPER = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1],
 metadata_props: ["ep_compatibility_info.QNNExecutionProvider" : "v2:6:2.51.0:5.51.0:0:77:0:0"]>

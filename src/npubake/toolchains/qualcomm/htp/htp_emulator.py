@@ -16,8 +16,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 
 from npubake.errors import Fault, StageError
 from npubake.toolchains.process import serve
-from npubake.toolchains.qualcomm.htp_files import WRAPPER, done_name, file_name
-from npubake.toolchains.qualcomm.session import Log, open_emulator, open_session
+from npubake.toolchains.qualcomm.htp.htp_files import WRAPPER, done_name, file_name
+from npubake.toolchains.qualcomm.htp.session import Log, open_emulator, open_session
 
 # What onnxruntime raises for an artifact or a feed that it does not take; all else is a bug and ends this process.
 _REFUSED = (

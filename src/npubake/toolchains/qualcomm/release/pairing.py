@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
 
 CONTEXT = "EPContext"
 COMPATIBILITY = "ep_compatibility_info."  # onnxruntime's property, followed by the provider's name

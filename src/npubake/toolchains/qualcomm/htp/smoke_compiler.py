@@ -10,9 +10,9 @@ import onnx
 from onnx import parser
 
 from npubake.toolchains.process import serve
-from npubake.toolchains.qualcomm import context_reader
-from npubake.toolchains.qualcomm.htp_compiler import compile_here
-from npubake.toolchains.qualcomm.htp_files import BINARY, MODEL
+from npubake.toolchains.qualcomm.htp import context_reader
+from npubake.toolchains.qualcomm.htp.htp_compiler import compile_here
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, MODEL
 
 _ONE_OPERATOR = """
 <ir_version: 10, opset_import: ["" : 21]>

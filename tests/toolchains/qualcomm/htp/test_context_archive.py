@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from npubake.errors import StageError
-from npubake.toolchains.qualcomm.context_archive import NO_TIME, context_binaries, is_archive, without_time
+from npubake.toolchains.qualcomm.htp.context_archive import NO_TIME, context_binaries, is_archive, without_time
 
 BODIES = {
     "htp.cache.qcs8300.0": b"context 82",

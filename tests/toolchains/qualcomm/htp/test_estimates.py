@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npubake.toolchains.qualcomm.estimates import LABEL, read_estimates
+from npubake.toolchains.qualcomm.htp.estimates import LABEL, read_estimates
 from tests.toolchains.qualcomm.compiler_words import PROFILE
 
 

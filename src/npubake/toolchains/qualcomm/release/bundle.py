@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from npubake.errors import StageError
 from npubake.toolchains import bundle_file
 from npubake.toolchains.bundle_file import CALIBRATION, BundleReport
-from npubake.toolchains.qualcomm import forms
-from npubake.toolchains.qualcomm.context_archive import is_archive
-from npubake.toolchains.qualcomm.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.htp.context_archive import is_archive
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
 from npubake.toolchains.qualcomm.probe import NAME, probe
 from npubake.toolchains.qualcomm.qairt.sdk import made_by_sdk
+from npubake.toolchains.qualcomm.release import forms
 
 if TYPE_CHECKING:  # writing a bundle needs neither numpy nor onnxruntime
-    from npubake.toolchains.qualcomm.emulation import Artifact
+    from npubake.toolchains.qualcomm.htp.emulation import Artifact
 
 CONTRACT = "contract.json"
 VERIFIED = "verify.json"
@@ -46,8 +46,8 @@ def read_bundle(data: bytes, where: str) -> dict[str, bytes]:
 def open_artifact(entries: Mapping[str, bytes], where: str) -> Artifact:
     """The artifact of a bundle's entries: files that are the contract's, and fit each other. Raises StageError."""
     from npubake.toolchains import pictures
-    from npubake.toolchains.qualcomm.emulation import Artifact
-    from npubake.toolchains.qualcomm.pairing import require_files
+    from npubake.toolchains.qualcomm.htp.emulation import Artifact
+    from npubake.toolchains.qualcomm.release.pairing import require_files
 
     contract = bundle_file.parsed(entries[CONTRACT], f"{where}: {CONTRACT}", forms.CONTRACT)
     require_files(contract, {"wrapper": entries[WRAPPER], "binary": entries[BINARY]}, f"{where}: ")
@@ -99,8 +99,8 @@ def _run_recorded(artifact: Artifact, recorded: bytes, where: str, threads: int)
     found = probe()
     if not found.usable:
         return f"the emulator was not run: {found.why} ({found.hint})"
-    from npubake.toolchains.qualcomm.emulation import How
-    from npubake.toolchains.qualcomm.verification import require_artifact, require_repeated
+    from npubake.toolchains.qualcomm.htp.emulation import How
+    from npubake.toolchains.qualcomm.release.verification import require_artifact, require_repeated
     from npubake.toolchains.recorded import read_recorded
 
     require_artifact(artifact, None, f"{where}: ")

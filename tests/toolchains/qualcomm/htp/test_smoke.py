@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.qualcomm import smoke
-from npubake.toolchains.qualcomm.smoke import Smoke
+from npubake.toolchains.qualcomm.htp import smoke
+from npubake.toolchains.qualcomm.htp.smoke import Smoke
 
 
 def test_that_a_failure_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 
 from npubake.toolchains.process import serve
-from npubake.toolchains.qualcomm.htp_files import LOG, MODEL, WRAPPER
-from npubake.toolchains.qualcomm.session import Log, open_session, versions
+from npubake.toolchains.qualcomm.htp.htp_files import LOG, MODEL, WRAPPER
+from npubake.toolchains.qualcomm.htp.session import Log, open_session, versions
 
 # What onnxruntime raises for a model or an option that it does not take; all else is a bug and ends this process.
 _REFUSED = (

@@ -13,9 +13,9 @@ from typing import Any
 
 from npubake.errors import Fault, StageError
 from npubake.toolchains.process import run_module
-from npubake.toolchains.qualcomm.context_archive import context_binaries, is_archive
+from npubake.toolchains.qualcomm.htp.context_archive import context_binaries, is_archive
 
-READER = "npubake.toolchains.qualcomm.context_reader"
+READER = "npubake.toolchains.qualcomm.htp.context_reader"
 _TIMEOUT = 120.0  # seconds; a detector's binary takes 0.1
 
 

@@ -9,8 +9,8 @@ from npubake.errors import Fault, UsageError
 from npubake.toolchains import require
 from npubake.toolchains.board_edges import BoardEdges
 from npubake.toolchains.feeding import Run, feed
-from npubake.toolchains.qualcomm.context_archive import is_archive
-from npubake.toolchains.qualcomm.emulation import Artifact, How, emulate
+from npubake.toolchains.qualcomm.htp.context_archive import is_archive
+from npubake.toolchains.qualcomm.htp.emulation import Artifact, How, emulate
 from npubake.toolchains.qualcomm.qairt.sdk import made_by_sdk
 from npubake.toolchains.qualcomm.qairt.verification import emulated_by_sdk
 

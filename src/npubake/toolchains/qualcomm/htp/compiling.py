@@ -18,18 +18,18 @@ import onnx
 
 from npubake.errors import Fault, StageError
 from npubake.toolchains.process import ProcessDied, fixed_folder, run_module
-from npubake.toolchains.qualcomm import checks
-from npubake.toolchains.qualcomm.context_archive import is_archive, without_time
-from npubake.toolchains.qualcomm.estimates import read_estimates
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
-from npubake.toolchains.qualcomm.htp_files import BINARY, LOG, MODEL, WRAPPER
-from npubake.toolchains.qualcomm.metadata import Graph, Metadata, read_metadata
-from npubake.toolchains.qualcomm.operators import Operators
-from npubake.toolchains.qualcomm.options import PROFILE, TRACE_FILE, TRACE_FOLDER, provider_options
-from npubake.toolchains.qualcomm.trace import Trace, read_trace
-from npubake.toolchains.qualcomm.translation import explain_failure, explain_nodes, log_text
+from npubake.toolchains.qualcomm.htp import checks
+from npubake.toolchains.qualcomm.htp.context_archive import is_archive, without_time
+from npubake.toolchains.qualcomm.htp.estimates import read_estimates
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY, LOG, MODEL, WRAPPER
+from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, read_metadata
+from npubake.toolchains.qualcomm.htp.operators import Operators
+from npubake.toolchains.qualcomm.htp.options import PROFILE, TRACE_FILE, TRACE_FOLDER, provider_options
+from npubake.toolchains.qualcomm.htp.trace import Trace, read_trace
+from npubake.toolchains.qualcomm.htp.translation import explain_failure, explain_nodes, log_text
 
-COMPILER = "npubake.toolchains.qualcomm.htp_compiler"
+COMPILER = "npubake.toolchains.qualcomm.htp.htp_compiler"
 _PACKAGES = ("numpy", "onnxruntime", "onnxruntime_qnn")
 # Without this the compiler writes what its heap held (docs/decisions/0019).
 _DIFFERENT = (
