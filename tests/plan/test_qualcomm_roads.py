@@ -89,3 +89,24 @@ def test_an_soc_without_float_has_no_float_artifact(tmp_path: Path) -> None:
     assert "gate compiled" in made
     three = roles(subjects(tmp_path, platforms="[qcs9075+qcs6490]"), tmp_path)
     assert {"compile float qcs9075", "gate converted"}.isdisjoint(three)
+
+
+@pytest.mark.parametrize(
+    ("more", "judged"),
+    [
+        ("", {"cosine": 0.99, "sqnr_db": 20.0}),
+        ("metric: {name: coco_map, data: v}\n", {"cosine": 0.99, "sqnr_db": 20.0, "boxes_matched": 0.9}),
+        (
+            "metric: {name: coco_map, data: v}\ngates: {compiled: {boxes_matched: 0.75, cosine: null}}\n",
+            {"sqnr_db": 20.0, "boxes_matched": 0.75},
+        ),
+        (
+            "metric: {name: coco_map, data: v}\ngates: {compiled: {boxes_matched: null}}\n",
+            {"cosine": 0.99, "sqnr_db": 20.0},
+        ),
+    ],
+)
+def test_boxes_are_judged_where_the_metric_knows_boxes(tmp_path: Path, more: str, judged: dict[str, float]) -> None:
+    made = roles(subjects(tmp_path, RECIPE + more, platforms="[qcs9075]"), tmp_path)
+    assert made["gate compiled"].params["thresholds"] == judged
+    assert "boxes_matched" not in made["gate quantized"].params["thresholds"]

@@ -97,6 +97,7 @@ def test_the_same_default_gates() -> None:
         properties = TOP["gates"]["properties"][boundary]["properties"]
         assert properties["cosine"]["default"] == gate.cosine
         assert properties["sqnr_db"]["default"] == gate.sqnr_db
+        assert properties.get("boxes_matched", {}).get("default") == gate.boxes_matched
     assert set(TOP["gates"]["properties"]) == set(data.DEFAULT_GATES) == set(get_args(data.Boundary))
 
 
@@ -156,7 +157,7 @@ def test_a_recipe_of_all_defaults_is_the_smallest_recipe(tmp_path: Path) -> None
         return {key: entry["default"] for key, entry in properties.items() if "default" in entry}
 
     # read only beside another choice than the default, or not at all where nothing is asked for
-    conditional = {"percentile", "group_size", "missing"}
+    conditional = {"percentile", "group_size", "missing", "boxes_matched"}
     config = {
         name: {key: value for key, value in stated(entry["properties"]).items() if key not in conditional}
         for name, entry in QUANT.items()
@@ -164,7 +165,10 @@ def test_a_recipe_of_all_defaults_is_the_smallest_recipe(tmp_path: Path) -> None
     }
     blocks = {
         "quant_config": {"lane": "platform", "save_sample": False, **config},
-        "gates": {name: stated(entry["properties"]) for name, entry in TOP["gates"]["properties"].items()},
+        "gates": {
+            name: {key: value for key, value in stated(entry["properties"]).items() if key not in conditional}
+            for name, entry in TOP["gates"]["properties"].items()
+        },
     }
     text = SMALL + "".join(f"{key}: {json.dumps(block)}\n" for key, block in blocks.items())
     full = load_recipe(write(tmp_path, "r.yaml", text))

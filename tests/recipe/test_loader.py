@@ -203,6 +203,17 @@ def test_either_order_of_a_lanes_letters_is_read(tmp_path: Path, written: str, r
     assert recipe.quant_config.lane == read
 
 
+def test_matched_boxes_are_judged_of_a_detector_alone(tmp_path: Path) -> None:
+    gate = "gates: {compiled: {boxes_matched: 0.8}}\n"
+    recipe = load_recipe(write(tmp_path, "r.yaml", SMALL + gate + "metric: {name: coco_map, data: v}\n"))
+    assert recipe.gates["compiled"] == Gate(cosine=0.99, sqnr_db=20, boxes_matched=0.8)
+    for metric in ("", "metric: {name: top1, data: v}\n"):
+        with pytest.raises(RecipeError) as refused:
+            load_recipe(write(tmp_path, "r.yaml", SMALL + gate + metric))
+        assert [fault.path for fault in refused.value.faults] == ["$.gates.compiled.boxes_matched"]
+    load_recipe(write(tmp_path, "r.yaml", SMALL + "gates: {compiled: {boxes_matched: null}}\n"))
+
+
 def test_a_null_gate_is_measured_but_not_judged(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, "r.yaml", SMALL + "gates: {quantized: {cosine: null}}\n"))
     assert recipe.gates["quantized"] == Gate(cosine=None, sqnr_db=20)

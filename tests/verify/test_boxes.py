@@ -73,6 +73,9 @@ def test_boxes_of_outputs_are_those_that_are_shown() -> None:
         compare_boxes({"logits": np.zeros((1, 10))}, right)
 
 
+ASKED = {"cosine": 0.99, "sqnr_db": 20.0, "boxes_matched": 0.9}
+
+
 def figures(matched: int, alone: int) -> dict[str, Any]:
     good = {"cosine": 0.999, "sqnr_db": 30.0, "max_abs": 0.1}
     agreement = BoxAgreement(matched=matched, only_left=alone)
@@ -83,7 +86,7 @@ def figures(matched: int, alone: int) -> dict[str, Any]:
 
 
 def test_the_gate_judges_the_share_of_matched_boxes() -> None:
-    gate = Gate.from_params({"boundary": "compiled"})
+    gate = Gate.from_params({"boundary": "compiled", "thresholds": ASKED})
     good, bad = judge(gate, [figures(90, 20)]), judge(gate, [figures(89, 22)])
     assert [(check.output, check.figure, check.threshold) for check in good][-1] == ("detections", "boxes_matched", 0.9)
     assert good[-1].value == 0.9
@@ -99,7 +102,7 @@ def test_the_gate_judges_the_share_of_matched_boxes() -> None:
 
 
 def test_no_box_at_all_passes_with_a_warning() -> None:
-    check = judge(Gate.from_params({"boundary": "compiled"}), [figures(0, 0)])[-1]
+    check = judge(Gate.from_params({"boundary": "compiled", "thresholds": ASKED}), [figures(0, 0)])[-1]
     assert check.passed
     assert "nothing was compared" in check.warning
 
@@ -110,5 +113,5 @@ def test_a_threshold_of_its_own_and_one_without_boxes() -> None:
     without = {**figures(1, 0), "boxes": None}
     with pytest.raises(StageError):
         judge(strict, [without])
-    quantized = Gate.from_params({"boundary": "quantized"})
-    assert [check.figure for check in judge(quantized, [figures(1, 9)])] == ["cosine", "sqnr_db"]  # another boundary
+    unasked = Gate.from_params({"boundary": "compiled", "thresholds": {"cosine": 0.99, "sqnr_db": 20.0}})
+    assert [check.figure for check in judge(unasked, [figures(1, 9)])] == ["cosine", "sqnr_db"]  # null in the recipe

@@ -11,7 +11,7 @@ from typing import Any
 from npubake.plan.asked import asked
 from npubake.plan.subject import FAST_EXAMPLES, Subject
 from npubake.recipe.quant_config import INTEGER_BITS, TUNED_STEPS, EquivalentTransformation, differences
-from npubake.recipe.recipe import BASELINE_COSINE, Gate, RuntimeInput
+from npubake.recipe.recipe import BASELINE_COSINE, Boundary, Recipe, RuntimeInput
 
 _CHECKED_FACTS = ("precisions", "activation_granularities", "max_l2m_bytes", "tail")
 _PLATFORM_FACTS = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
@@ -194,9 +194,11 @@ def stated(**values: Any) -> dict[str, Any]:
     return {name: value for name, (value, default) in pairs.items() if value != default and value not in (None, {}, "")}
 
 
-def thresholds(gate: Gate) -> dict[str, float]:
-    """The figures that the gate judges."""
-    return {name: value for name in ("cosine", "sqnr_db") if (value := getattr(gate, name)) is not None}
+def thresholds(recipe: Recipe, boundary: Boundary) -> dict[str, float]:
+    """The figures that the gate judges; matched boxes of a detector alone, whose metric knows boxes."""
+    detector = recipe.metric is not None and recipe.metric.name == "coco_map"
+    names = ("cosine", "sqnr_db", "boxes_matched") if detector else ("cosine", "sqnr_db")
+    return {name: value for name in names if (value := getattr(recipe.gates[boundary], name)) is not None}
 
 
 def _layouts(subject: Subject) -> dict[str, str]:

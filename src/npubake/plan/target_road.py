@@ -145,7 +145,7 @@ class TargetRoad:
 
     def _judged(self, boundary: Boundary, figures: list[Input]) -> list[str]:
         """The gate of a boundary, where the recipe has thresholds for it."""
-        thresholds = parameters.thresholds(self.subject.target.recipe.gates[boundary])
+        thresholds = parameters.thresholds(self.subject.target.recipe, boundary)
         return [self._gate(boundary, thresholds, figures)] if thresholds else []
 
     def _measured_samples(self) -> list[Input]:

@@ -43,7 +43,7 @@ def broken_rules(root: Node) -> list[Fault]:
     data = root.plain()
     return [
         Fault(what=what, where=str(_arising(root, place)), path=json_path(place), hint=hint)
-        for rule in (_platforms, _preset, _runtime_inputs, _calibration, quant_rules, qualcomm_rules, _options)
+        for rule in (_platforms, _preset, _runtime_inputs, _calibration, _gates, quant_rules, qualcomm_rules, _options)
         for place, what, hint in rule(data)
     ]
 
@@ -168,6 +168,18 @@ def _calibration(data: dict[str, Any]) -> Found:
     if block.get("data") == "random" and block.get("purpose", "release") != "smoke":
         hint = "Give real data; or say 'purpose: smoke' for a trial whose artifact is marked as not releasable."
         yield ("calibration", "data"), "random data for a release", hint
+
+
+def _gates(data: dict[str, Any]) -> Found:
+    """Boxes are matched where the metric knows boxes."""
+    if (data.get("metric") or {}).get("name") == "coco_map":
+        return
+    for boundary, gate in (data.get("gates") or {}).items():
+        if (gate or {}).get("boxes_matched") is not None:
+            hint = (
+                "Add 'metric: {name: coco_map, data: ...}', which says that the outputs are boxes, or remove the line."
+            )
+            yield ("gates", boundary, "boxes_matched"), "'boxes_matched' without metric coco_map", hint
 
 
 def _letterboxes(data: dict[str, Any]) -> bool:

@@ -16,10 +16,6 @@ from npubake.verify.evidence import evidence_from_json
 
 BOXES = "boxes_matched"  # figure of a detector: the share of boxes that two models both show
 UNITS = {"cosine": "", "sqnr_db": " dB", "max_abs": ""}
-# Between the emulator and the QDQ model. A score within a few steps of the limit of 0.25 falls on either side, and so
-# does the stronger of two overlapping boxes: one in ten may go so. More of them, and the artifact is not the model
-# whose product metric was measured.
-_BOXES_MATCHED = 0.9
 _LADDER = "better calibration data, asymmetric ranges, per-channel weights, percentile, int16 layers, a16w8"
 
 
@@ -28,8 +24,7 @@ class Boundary:
     """Where two models are compared, who is suspected when they differ, and what to do first.
 
     thresholds: the starting values of the seed documents; a recipe's own come first. alone: suspect and action once
-    the boundaries before it are known to pass; empty where none is asked. boxes: least share of matched boxes, where
-    the figures have one.
+    the boundaries before it are known to pass; empty where none is asked.
     """
 
     between: str
@@ -37,7 +32,6 @@ class Boundary:
     action: str
     thresholds: Mapping[str, float]
     alone: tuple[str, str] | None = None
-    boxes: float | None = None
 
 
 BOUNDARIES: Mapping[str, Boundary] = {
@@ -89,7 +83,6 @@ BOUNDARIES: Mapping[str, Boundary] = {
         action="compare the outputs listed: one that is wrong alone points at an operator; all of them at input names "
         "or layout",
         thresholds={"cosine": 0.999, "sqnr_db": 30.0},
-        boxes=_BOXES_MATCHED,
     ),
     "compiled": Boundary(
         between="the optimised float model and the compiled artifact, run in the vendor's emulator",
@@ -97,7 +90,6 @@ BOUNDARIES: Mapping[str, Boundary] = {
         action="compare the agreement of emulator and QDQ model: where they differ, give the worst layers int16; "
         f"else climb the ladder: {_LADDER}",
         thresholds={"cosine": 0.99, "sqnr_db": 20.0},
-        boxes=_BOXES_MATCHED,
     ),
     "product": Boundary(
         between="the product metric of the float model and of the quantised one",
@@ -180,8 +172,7 @@ def _judge_tensors(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
 
 def _judge_boxes(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
     """Of a detector: the share of boxes that the candidate and the model that it was made of both show."""
-    boxes = figures.get("boxes")
-    threshold = gate.thresholds.get(BOXES, BOUNDARIES[gate.boundary].boxes)
+    boxes, threshold = figures.get("boxes"), gate.thresholds.get(BOXES)
     if boxes is None or threshold is None:
         return []
     counts = {name: float(boxes[name]) for name in ("matched", "within_a_step", "only_candidate", "only_quantised")}
