@@ -18,22 +18,13 @@ def asked(subject: Subject) -> bool:
 
 
 def refuse(subject: Subject) -> None:
-    """Raises RecipeError, all faults at once, for what this road cannot make."""
+    """Raises RecipeError for what this road cannot make."""
     target, recipe = subject.target, subject.target.recipe
-    faults = []
-    for name, entry in target.runtime_inputs.items():
-        if entry.type != "featuremap":
-            path = f"$.runtime_input.{name}"
-            what = f"road: sdk makes a binary that takes what the model takes, not {entry.type}"
-            hint = "type: featuremap; or road: wheel, which builds the picture's conversion into the binary"
-            faults.append(Fault(what=what, where=recipe.where(path), path=path, hint=hint))
     if "," in str(target.platform.soc_model.value):
         path = "$.platforms"
         what = f"road: sdk makes a binary of one SoC, {target.platform.name} is several"
         hint = "name the platforms one by one; or road: wheel, whose binary serves several"
-        faults.append(Fault(what=what, where=recipe.where(path), path=path, hint=hint))
-    if faults:
-        raise RecipeError(*faults)
+        raise RecipeError(Fault(what=what, where=recipe.where(path), path=path, hint=hint))
 
 
 def of_compile(subject: Subject, *, floating: bool = False) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _convert(given: dict[str, str], faults: dict[str, Any], words: list[str]) ->
     held = {
         "model": base64.b64encode(Path(given["--input_network"]).read_bytes()).decode(),
         "encodings": json.loads(Path(overrides).read_text()) if overrides else None,
-        "float_io": "--preserve_io_datatype" in words or given.get("--preserve_io", "layout") != "layout",
+        "kept": _kept_types(words),
     }
     Path(given["--output_path"]).write_text(json.dumps(held))
     if "--output_path" in given and given["--output_path"].endswith(".cpp"):
@@ -87,6 +87,20 @@ def _convert(given: dict[str, str], faults: dict[str, Any], words: list[str]) ->
         _say(faults)
     if faults.get("unmatched"):
         sys.stdout.write(f"WARNING - encoding for tensor '{faults['unmatched']}' was not found in the graph\n")
+
+
+def _kept_types(words: list[str]) -> list[str] | None:
+    """Names after the flags that keep the source model's types; [] for every input and output, None for none."""
+    kept: list[str] | None = None
+    for at, word in enumerate(words):
+        following = []
+        for other in words[at + 1 :]:
+            if other.startswith("-"):
+                break
+            following.append(other)
+        if word == "--preserve_io_datatype" or (word == "--preserve_io" and following[:1] in ([], ["datatype"])):
+            kept = [*(kept or []), *following[word == "--preserve_io" :]]
+    return kept
 
 
 def _quantize(given: dict[str, str], faults: dict[str, Any], _words: list[str]) -> None:
@@ -121,10 +135,15 @@ def _generate(given: dict[str, str], faults: dict[str, Any], _words: list[str]) 
 
 
 def _encodings(held: dict[str, Any]) -> dict[str, tuple[int, float, int]]:
-    """Tensor -> bits, scale, offset, of either version of the file; nothing where edges are float."""
-    content = held["encodings"]
-    if content is None or held["float_io"]:
+    """Tensor -> bits, scale, offset, of either version of the file; without those that keep the source's type."""
+    content, kept = held["encodings"], held["kept"]
+    if content is None or kept == []:
         return {}
+    found = _integers(content)
+    return {name: row for name, row in found.items() if name not in (kept or [])}
+
+
+def _integers(content: dict[str, Any]) -> dict[str, tuple[int, float, int]]:
     entries = content["activation_encodings"]
     if content["version"] == "0.6.1":
         rows = {name: found[0] for name, found in entries.items() if found[0]["dtype"] == "int"}
@@ -144,7 +163,7 @@ def _describe(given: dict[str, str], _faults: dict[str, Any], _words: list[str])
             "id": 1,
             "name": _c_name(value.name),
             "dimensions": [dim.dim_value for dim in value.type.tensor_type.shape.dim],
-            "dataType": "QNN_DATATYPE_FLOAT_32",
+            "dataType": {1: "QNN_DATATYPE_FLOAT_32", 2: "QNN_DATATYPE_UINT_8"}[value.type.tensor_type.elem_type],
         }
         if value.name in encodings:
             bits, scale, offset = encodings[value.name]
@@ -183,7 +202,9 @@ def _net_run(given: dict[str, str], faults: dict[str, Any], words: list[str]) ->
         for value in session.get_inputs():
             data = Path(paths.get(_c_name(value.name), paths.get("", ""))).read_bytes()
             bits, scale, offset = encodings.get(value.name, (0, 1.0, 0))
-            codes = np.frombuffer(data, _RANGES.get(bits, "float32")).reshape(value.shape)
+            plain = "uint8" if native and value.type == "tensor(uint8)" else "float32"
+            codes = np.frombuffer(data, _RANGES.get(bits, plain)).reshape(value.shape)
+            codes = codes.astype("uint8") if value.type == "tensor(uint8)" else codes
             feeds[value.name] = ((codes.astype(np.float64) + offset) * scale).astype(np.float32) if bits else codes
         place = Path(given["--output_dir"]) / f"Result_{index}"
         place.mkdir(parents=True)

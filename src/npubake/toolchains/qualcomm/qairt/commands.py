@@ -38,8 +38,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What is converted. inputs: name -> shape, in the graph's order; encodings: None for a float artifact; io: what
-    the binary takes and gives.
+    """What is converted. inputs: name -> shape, in the graph's order; outputs: names; encodings: None for a float
+    artifact; io: what the binary takes and gives; lines: inputs of pictures as [N, H, W, C]; pictures: all that take
+    bytes of one, whatever ``io`` says.
     """
 
     converter: Converter
@@ -47,6 +48,18 @@ class Conversion:
     inputs: Mapping[str, Sequence[int]]
     encodings: Encodings | None
     io: str
+    outputs: Sequence[str] = ()
+    pictures: Sequence[str] = ()
+    lines: Sequence[str] = ()
+
+    @property
+    def kept_types(self) -> tuple[str, ...] | None:
+        """Inputs and outputs whose type of the source model the binary keeps; () for all of them, None for none."""
+        if self.io != "float":
+            return None
+        if self.encodings is None or not self.pictures:
+            return ()  # a picture's type is uint8 there, too
+        return tuple(name for name in (*self.inputs, *self.outputs) if name not in self.pictures)
 
 
 def conversion(asked: Conversion) -> tuple[Command, ...]:
@@ -88,13 +101,15 @@ def _to_dlc(asked: Conversion) -> list[Command]:
     words = ["--input_network", MODEL, "--output_path", FLOAT_DLC if quantised else DLC]
     for name, shape in asked.inputs.items() if flags.input_shape else ():
         words += [flags.input_shape, name, _dims(shape)]
+    for name in asked.lines if flags.input_layouts else ():
+        words += [word for flag in flags.input_layouts for word in (flag, name, "NHWC")]
     words += ["--target_backend", "HTP", "--float_bitwidth", "16"]
     words += ["--quantization_overrides", ENCODINGS] if quantised else []
-    words += ["--preserve_io_datatype"] if asked.io == "float" else []
+    kept = () if asked.kept_types is None else ("--preserve_io_datatype", *asked.kept_types)
+    words += kept
     commands = [Command(tool="qairt-converter", words=tuple(words))]
     if quantised:
         paths = ("--input_dlc", FLOAT_DLC, "--output_dlc", DLC)
-        kept = ("--preserve_io_datatype",) if asked.io == "float" else ()
         rest = (flags.float_fallback, "--target_backend", "HTP", "--dump_encoding_json", *kept)
         commands.append(Command(tool="qairt-quantizer", words=(*paths, *_widths(asked), *rest)))
     return commands
@@ -104,8 +119,11 @@ def _to_library(asked: Conversion) -> list[Command]:
     words = ["--input_network", MODEL, "--output_path", SOURCE]
     for name, shape in asked.inputs.items():
         words += ["--input_dim", name, _dims(shape)]
+    for name in asked.lines:
+        words += ["--input_layout", name, "NHWC"]
     # The older converter makes layouts channels-last unless told not to.
-    words += ["--preserve_io"] if asked.io == "float" else ["--preserve_io", "layout"]
+    words += ["--preserve_io"] if asked.kept_types == () else ["--preserve_io", "layout"]
+    words += ["--preserve_io", "datatype", *asked.kept_types] if asked.kept_types else []
     if asked.encodings is not None:
         words += ["--quantization_overrides", ENCODINGS, "--float_fallback", *_widths(asked)]
     else:

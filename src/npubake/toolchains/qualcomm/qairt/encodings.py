@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -138,6 +138,17 @@ def of_file(content: Mapping[str, Any]) -> Encodings:
         for side in ("activation_encodings", "param_encodings")
     ]  # fmt: skip
     return _sorted(*made)
+
+
+def extended(
+    held: Encodings, renamed: Mapping[str, str], activations: Iterable[Encoding], weights: Iterable[Encoding]
+) -> Encodings:
+    """``held`` of a model that got more nodes. renamed: activation -> its name there; activations, weights: of what was
+    added, which go before entries of the same name.
+    """
+    more = {entry.name: entry for entry in activations}
+    kept = [replace(entry, name=renamed.get(entry.name, entry.name)) for entry in held.activations]
+    return _sorted([*(entry for entry in kept if entry.name not in more), *more.values()], [*held.weights, *weights])
 
 
 def encodings_text(encodings: Encodings, version: EncodingsVersion) -> str:

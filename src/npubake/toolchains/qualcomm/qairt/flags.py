@@ -19,7 +19,8 @@ class Flags:
     """The spelling of one range of versions. since: its first version, (major, minor); source: where that was read.
 
     input_shape: of qairt-converter, '' where no source says which of two spellings holds (it is optional for ONNX
-    models of fixed shapes, and all of ours are); act_bits, weight_bits, bias_bits: of qnn-onnx-converter and
+    models of fixed shapes, and all of ours are); input_layouts: of qairt-converter, of the source's input and of the
+    binary's, () where no source has them (they are optional: the axes of an input stay what they are); act_bits, weight_bits, bias_bits: of qnn-onnx-converter and
     qairt-quantizer; float_fallback: of qairt-quantizer; soc: the key of a device's SoC in the backend's configuration;
     qairt: whether qairt-converter and qairt-quantizer are there.
     """
@@ -27,6 +28,7 @@ class Flags:
     since: Version
     source: str
     input_shape: str
+    input_layouts: tuple[str, ...]
     act_bits: str
     weight_bits: str
     bias_bits: str
@@ -41,6 +43,7 @@ TABLE: tuple[Flags, ...] = (
         since=(2, 10),
         source="QNN manual of the 2.1x series: qnn-onnx-converter [--bias_bw] [--act_bw] [--weight_bw]",
         input_shape="",
+        input_layouts=(),
         act_bits="--act_bw",
         weight_bits="--weight_bw",
         bias_bits="--bias_bw",
@@ -53,6 +56,7 @@ TABLE: tuple[Flags, ...] = (
         source="docs of 2.29: 'the 2.21 release introduces a new conversion tool'; --desired_input_shape. Parser of "
         "qairt-quantizer: --act_bitwidth, --weights_bitwidth, --bias_bitwidth, --enable_float_fallback",
         input_shape="--desired_input_shape",
+        input_layouts=(),
         act_bits="--act_bitwidth",
         weight_bits="--weights_bitwidth",
         bias_bits="--bias_bitwidth",
@@ -64,6 +68,7 @@ TABLE: tuple[Flags, ...] = (
         since=(2, 30),
         source="between the documents of 2.29 and 2.37: the spelling of the shape changed somewhere here",
         input_shape="",
+        input_layouts=(),
         act_bits="--act_bitwidth",
         weight_bits="--weights_bitwidth",
         bias_bits="--bias_bitwidth",
@@ -77,6 +82,7 @@ TABLE: tuple[Flags, ...] = (
         "80-87189-2 (devices: soc_model); tutorials of 2.37 spell the shape alike. 2.42 dropped --quant_scheme, which "
         "is never written here",
         input_shape="--source_model_input_shape",
+        input_layouts=("--source_model_input_layout", "--desired_input_layout"),
         act_bits="--act_bitwidth",
         weight_bits="--weights_bitwidth",
         bias_bits="--bias_bitwidth",

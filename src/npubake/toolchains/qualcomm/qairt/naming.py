@@ -14,6 +14,7 @@ from npubake.errors import Fault, StageError
 from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, Tensor
 from npubake.toolchains.qualcomm.qairt.raw_files import file_name
 
+PICTURES = ("rgb", "bgr", "gray")  # kinds of inputs that take bytes of a picture
 _SAME_SCALE = 1e-6  # relative: eight units in the last place of a float32
 
 
@@ -48,15 +49,21 @@ def in_model_names(metadata: Metadata, names: Mapping[str, str]) -> Metadata:
 
 def near_scales(metadata: Metadata, record: Mapping[str, Any]) -> Metadata:
     """The same, a scale that is the planned one but for the last bits taken for it: the converters may make it of
-    minimum and maximum again. Of 65536 steps the last then lies less than a tenth of a step away.
+    minimum and maximum again. Of 65536 steps the last then lies less than a tenth of a step away. Plain bytes of a
+    picture (``UINT_8``) have no scale in the binary: the nodes behind them know it.
     """
-    planned = {name: entry["scale"] for side in ("inputs", "outputs") for name, entry in record[side].items()}
+    planned = {name: entry for side in ("inputs", "outputs") for name, entry in record[side].items()}
 
     def near(tensor: Tensor) -> Tensor:
-        wanted = planned.get(tensor.name)
-        if tensor.scale is None or wanted is None or abs(tensor.scale - wanted) > _SAME_SCALE * wanted:
+        entry = planned.get(tensor.name)
+        if entry is None or entry["scale"] is None:
             return tensor
-        return replace(tensor, scale=float(wanted))
+        wanted = float(entry["scale"])
+        if tensor.qnn_dtype == "UINT_8" and entry.get("kind") in PICTURES:
+            return replace(tensor, scale=wanted, offset=-int(entry["zero_point"]))
+        if tensor.scale is None or abs(tensor.scale - wanted) > _SAME_SCALE * wanted:
+            return tensor
+        return replace(tensor, scale=wanted)
 
     return _changed(metadata, near)
 
