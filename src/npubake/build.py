@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from npubake.preparation import Prepared
 
 
+_REFUSING = ("check", "probe")  # stages whose only work is to refuse, before any effort
+
+
 def at_rest(root: Path, request: Request) -> Outcome | None:
     """The outcome of a request that is settled, by a few stats; None where a plan must be made."""
     known = None if request.policy == "update" else settled.check(root, request.identity())
@@ -37,8 +40,8 @@ def build(root: Path, request: Request, listener: Listener | None = None) -> Out
 
 
 def check(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
-    """Only what finds refusals without inference: ``import``, ``optimize`` and ``check`` of every target, and the first
-    example of each data set. No lock is written.
+    """Only what finds refusals without inference: ``import``, ``optimize``, ``check`` and (where a vendor's compiler can be
+    asked) ``probe`` of every target, and the first example of each data set. No lock is written.
     """
     from npubake.manifests import set_aside
     from npubake.outcome import outcome
@@ -85,7 +88,7 @@ def _run(prepared: Prepared, request: Request, listener: Listener | None) -> Run
 
     run = partial(execute, prepared.project, jobs=request.jobs, threads=request.workers, listener=listener)
     first = _checked_first(prepared.tasks)
-    if sum(task.stage.name == "check" for task in first) < 2:
+    if sum(task.stage.name in _REFUSING for task in first) < 2:
         return run(prepared.tasks, keep_going=request.keep_going)
     record = run(first, keep_going=True)
     if record.failures and not request.keep_going:
@@ -98,7 +101,7 @@ def _run(prepared: Prepared, request: Request, listener: Listener | None) -> Run
 def _checked_first(tasks: Sequence[Task]) -> tuple[Task, ...]:
     from npubake.pipeline.graph import needed_for
 
-    return needed_for(tasks, [task.id for task in tasks if task.stage.name == "check"])
+    return needed_for(tasks, [task.id for task in tasks if task.stage.name in _REFUSING])
 
 
 def _resting(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def test_the_binary_of_a_pair_is_released_once_its_parts_are_judged(tmp_path: Pa
     assert "compile float" not in made  # nothing runs it
     figures = [item.task for item in made["gate compiled"].inputs["figures"] if isinstance(item, Output)]
     assert figures == [made["emulate qcs9075"].id, made["emulate qcs8275"].id]
+    assert made["gate compiled"].params["parts"] == ["qcs9075", "qcs8275"]
     files = [item.path for name in ("emulate qcs9075", "emulate qcs8275") for item in made[name].publish]
     assert len(set(files)) == 2
     verified = made["verify"]
@@ -80,6 +81,7 @@ def test_the_binary_of_a_pair_is_released_once_its_parts_are_judged(tmp_path: Pa
 def test_one_soc_has_no_parts(tmp_path: Path) -> None:
     made = roles(subjects(tmp_path, platforms="[qcs9075]"), tmp_path)
     assert "part_binary" not in made["verify"].inputs
+    assert "parts" not in made["gate compiled"].params
     assert [name for name in made if name.startswith("compile")] == ["compile float", "compile"]
 
 
@@ -110,3 +112,8 @@ def test_boxes_are_judged_where_the_metric_knows_boxes(tmp_path: Path, more: str
     made = roles(subjects(tmp_path, RECIPE + more, platforms="[qcs9075]"), tmp_path)
     assert made["gate compiled"].params["thresholds"] == judged
     assert "boxes_matched" not in made["gate quantized"].params["thresholds"]
+
+
+def test_the_compiler_is_asked_once_check_has_nothing_to_refuse(tmp_path: Path) -> None:
+    made = roles(subjects(tmp_path, platforms="[qcs9075]"), tmp_path)
+    assert made["probe"].after == (made["check"].id,)

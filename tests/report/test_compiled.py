@@ -53,6 +53,7 @@ def test_a_manifest_of_a_compiled_artifact_is_valid_and_tells_what_it_is() -> No
     assert made["files"]["binary"]["sha256"] == DIGEST
     assert made["coverage"] == {"activations": 4, "quantized": 3, "float": [{"tensor": "d", "why": "no kernel"}]}
     assert made["emulator"]["agreement"]["outputs"]["logits"]["largest_steps"] == 2
+    assert made["emulator"]["parts"] == []
     assert made["licence"]["files"][0]["sha256"] == DIGEST
     assert "not a latency" in made["estimates"]["label"]
     assert told["reproducible"]["metrics"]["latency_ms"] == "unmeasured"
@@ -102,3 +103,11 @@ def test_a_lane_in_float_names_every_group_as_float() -> None:
         ("conv", "conv", "float16"),
         ("relu", "activation", "float16"),
     ]
+
+
+def test_the_manifest_of_one_binary_for_two_socs_says_that_its_parts_were_run() -> None:
+    hardware = {**CONTRACT["htp"], "soc_models": [77, 82], "arch": ["v73", "v75"], "soc_model": "77,82"}
+    contract = {**CONTRACT, "htp": hardware, "platform": {"platform": "qcs9075+qcs8275"}}
+    told = manifest(replace(MADE, contract=contract), Precision.from_adapted(ADAPTED, "recipe", None, {}))
+    jsonschema.Draft202012Validator(SCHEMA).validate(told)
+    assert told["reproducible"]["compiled"]["emulator"]["parts"] == ["qcs9075", "qcs8275"]

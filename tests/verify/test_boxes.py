@@ -101,6 +101,28 @@ def test_the_gate_judges_the_share_of_matched_boxes() -> None:
     assert "boundary quantized passes" in fault.hint
 
 
+def test_each_part_of_an_artifact_is_named() -> None:
+    parts = {"boundary": "compiled", "thresholds": {"cosine": 0.9995}, "parts": ["qcs9075", "qcs8275"]}
+    good = figures(9, 0)
+    good["outputs"] = {"scores": {**good["outputs"]["scores"], "cosine": 1.0}}
+    gate = Gate.from_params(parts)
+    checks = judge(gate, [good, figures(9, 0)])
+    told = [check.to_json() for check in checks]
+    assert [(check["output"], check["passed"]) for check in told] == [
+        ("scores on qcs9075", True),
+        ("scores on qcs8275", False),
+    ]
+    assert "part" not in told[0]
+    with pytest.raises(GateError) as caught:
+        refuse_failures(gate, checks, [good, figures(9, 0)], [{**figures(9, 0), "boundary": "quantized"}])
+    (fault,) = caught.value.faults
+    assert fault.what.startswith("output 'scores on qcs8275': cosine is 0.999, below")
+    assert "boundary quantized falls short too" in fault.hint  # its figures are found by the output's own name
+    assert "emulator (qcs8275) against the QDQ model" in fault.hint
+    with pytest.raises(StageError):
+        judge(gate, [good])
+
+
 def test_no_box_at_all_passes_with_a_warning() -> None:
     check = judge(Gate.from_params({"boundary": "compiled", "thresholds": ASKED}), [figures(0, 0)])[-1]
     assert check.passed

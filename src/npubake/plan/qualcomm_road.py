@@ -32,8 +32,11 @@ class QualcommRoad(TargetRoad):
         return self.made
 
     def _probed(self) -> None:
-        """The compiler asked before any calibration."""
-        self._add("probe", self._optimised(), own.of_probe(self.subject), {"report": "probe.json"})
+        """The compiler asked before any calibration, and behind ``check``: what that refuses at its line is not told
+        once more as layers that do not compile.
+        """
+        after = [task.id for task in self.made if task.name == "check"]
+        self._add("probe", self._optimised(), own.of_probe(self.subject), {"report": "probe.json"}, after=after)
 
     def _compiled(self, adapted: str, files: Mapping[str, str], *, role: str, after: list[str]) -> None:
         """What compiles the model that the role ``adapted`` made."""

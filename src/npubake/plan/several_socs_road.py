@@ -39,7 +39,7 @@ class SeveralSocsRoad(QualcommRoad):
             role = f"{compiled.replace('compile', 'emulate')} {name}"
             file = f"figures/{boundary}_{name}.json"
             figures.append(self._ran(boundary, f"{compiled} {name}", adapted, role=role, file=file))
-        return self._judged(boundary, figures)
+        return self._judged(boundary, figures, self._parts())
 
     def _executed(self) -> dict[str, list[Input]]:
         first = self._parts()[0]

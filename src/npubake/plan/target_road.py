@@ -5,7 +5,7 @@ Names of recipes and targets reach file names alone, so that targets share work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,10 @@ class TargetRoad:
             gates += self._judged(boundary, [Output(task=measure, port="figures")])
         return gates
 
-    def _judged(self, boundary: Boundary, figures: list[Input]) -> list[str]:
-        """The gate of a boundary, where the recipe has thresholds for it."""
+    def _judged(self, boundary: Boundary, figures: list[Input], parts: Sequence[str] = ()) -> list[str]:
+        """The gate of a boundary, where the recipe has thresholds for it. parts: names of what each figures are of."""
         thresholds = parameters.thresholds(self.subject.target.recipe, boundary)
-        return [self._gate(boundary, thresholds, figures)] if thresholds else []
+        return [self._gate(boundary, thresholds, figures, parts)] if thresholds else []
 
     def _measured_samples(self) -> list[Input]:
         """The validation set where there is one, else the calibration set."""
@@ -177,8 +177,10 @@ class TargetRoad:
         thresholds = {"max_drop": metric.max_drop, "confidence": metric.confidence}
         return [self._gate("product", thresholds, figures)]
 
-    def _gate(self, boundary: str, thresholds: Mapping[str, float], figures: list[Input]) -> str:
-        params = {"boundary": boundary, "thresholds": dict(thresholds)}
+    def _gate(
+        self, boundary: str, thresholds: Mapping[str, float], figures: list[Input], parts: Sequence[str] = ()
+    ) -> str:
+        params = {"boundary": boundary, "thresholds": dict(thresholds), **parameters.stated(parts=list(parts) or None)}
         files = {"verdict": f"gates/{boundary}.json"}
         evidence: list[Input] = [
             Output(task=task.id, port="figures")

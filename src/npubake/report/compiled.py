@@ -42,6 +42,7 @@ def compiled_block(made: Compilation, gates: Sequence[Mapping[str, Any]]) -> dic
             "float": coverage["float"],
         },
         "emulator": {
+            "parts": _parts(contract),
             "examples_recorded": len(made.verified["runs"]),
             "agreement": made.verified["agreement"],
             "boxes": made.verified.get("boxes"),
@@ -49,6 +50,12 @@ def compiled_block(made: Compilation, gates: Sequence[Mapping[str, Any]]) -> dic
         "estimates": dict(made.metadata.get("estimates") or {}) or None,
         "checklist": [_item(entry, gates, made.baseline) for entry in contract["checklist"]],
     }
+
+
+def _parts(contract: Mapping[str, Any]) -> list[str]:
+    """SoCs whose parts were compiled alone and run, where no emulator opens the one binary for all of them."""
+    several = len(contract["htp"]["soc_models"]) > 1
+    return str(contract["platform"]["platform"]).split("+") if several else []
 
 
 def _item(entry: Mapping[str, str], gates: Sequence[Mapping[str, Any]], baseline: float | None) -> dict[str, Any]:

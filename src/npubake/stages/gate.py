@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from npubake.pipeline.stage import Job
 from npubake.stages.json_files import write_json
@@ -23,4 +22,4 @@ def run(job: Job) -> None:
     )
     checks = judge(gate, figures)
     refuse_failures(gate, checks, figures, evidence)
-    write_json(job, "verdict", [asdict(check) for check in checks])
+    write_json(job, "verdict", [check.to_json() for check in checks])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from npubake.errors import Fault, GateError
@@ -33,9 +32,10 @@ def refuse_failures(
     suspect, action = _not_finite(gate, failed, figures) or _suspect(gate, earlier)
     parts = [f"suspected: {suspect}; first: {action}", *(text for one in earlier if (text := one.text()))]
     parts += [_origins(entry) for entry in figures if entry.get("tensors")]
-    parts += [_agreement(entry["agreement"]) for entry in figures if entry.get("agreement")]
+    named = zip(figures, gate.parts or ("",) * len(figures), strict=True)
+    parts += [_agreement(entry["agreement"], part) for entry, part in named if entry.get("agreement")]
     fault = Fault(what="; ".join(_sentences(failed)), where=f"gate {gate.boundary}", hint="; ".join(parts))
-    raise GateError(fault, facts={"checks": [asdict(check) for check in checks]})
+    raise GateError(fault, facts={"checks": [check.to_json() for check in checks]})
 
 
 def _not_finite(gate: Gate, failed: Sequence[Check], figures: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
@@ -119,11 +119,11 @@ def _origins(figures: Mapping[str, Any]) -> str:
     return f"worst tensors inside, where each is worse than all before it: {', '.join(found[:_SHOWN])}"
 
 
-def _agreement(agreement: Mapping[str, Any]) -> str:
-    """How the compiled artifact in its emulator differs from the QDQ model, worst output first."""
+def _agreement(agreement: Mapping[str, Any], part: str) -> str:
+    """How the compiled artifact (part: of several) in its emulator differs from the QDQ model, worst output first."""
     worst = sorted(agreement["outputs"].items(), key=lambda item: _low(item[1]["sqnr_db"]))[:_SHOWN]
     shown = ", ".join(f"{name!r} {_figures(found)}" for name, found in worst)
-    return f"emulator against the QDQ model on the same examples: {shown}"
+    return f"emulator{f' ({part})' if part else ''} against the QDQ model on the same examples: {shown}"
 
 
 def _low(value: float | None) -> float:
@@ -143,7 +143,7 @@ def _sentences(failed: Iterable[Check]) -> Iterable[str]:
     """One for each output, with all its failing figures."""
     by_output: dict[str, list[Check]] = {}
     for check in failed:
-        by_output.setdefault(check.output, []).append(check)
+        by_output.setdefault(check.label, []).append(check)
     for output, checks in by_output.items():
         if checks[0].detail is not None:
             yield _drop(checks[0], checks[0].detail)

@@ -7,7 +7,7 @@ fails only where the lower bound of the drop is above ``max_drop``, and warns wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from npubake.errors import Fault, StageError
@@ -106,7 +106,9 @@ BOUNDARIES: Mapping[str, Boundary] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One figure of one output against one threshold. value: None for NaN; warning: passed, but look at it."""
+    """One figure of one output against one threshold. value: None for NaN; warning: passed, but look at it; part: of
+    the artifact, where the gate judges several.
+    """
 
     boundary: str
     output: str
@@ -116,16 +118,31 @@ class Check:
     passed: bool
     warning: str = ""
     detail: Mapping[str, float] | None = None
+    part: str = ""
+
+    @property
+    def label(self) -> str:
+        """The output as people read it."""
+        return f"{self.output} on {self.part}" if self.part else self.output
+
+    def to_json(self) -> dict[str, Any]:
+        """As a verdict has it; ``output`` names the part too."""
+        facts = {**asdict(self), "output": self.label}
+        del facts["part"]
+        return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What is asked at one boundary. thresholds: figure -> value; suspect, action: the table's, unless given."""
+    """What is asked at one boundary. thresholds: figure -> value; suspect, action: the table's, unless given; parts:
+    whose figures are given, in their order, where the artifact has several.
+    """
 
     boundary: str
     thresholds: Mapping[str, float]
     suspect: str
     action: str
+    parts: tuple[str, ...] = ()
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Gate:
@@ -139,6 +156,7 @@ class Gate:
             thresholds=params.get("thresholds") or known.thresholds,
             suspect=params.get("suspect") or known.suspect,
             action=params.get("action") or known.action,
+            parts=tuple(params.get("parts", ())),
         )
 
 
@@ -148,7 +166,14 @@ def judge(gate: Gate, figures: Sequence[Mapping[str, Any]]) -> list[Check]:
     """
     if figures and all(entry["kind"] == "product" for entry in figures):
         return [_judge_product(gate, figures)]
-    return [check for entry in figures for check in (*_judge_tensors(gate, entry), *_judge_boxes(gate, entry))]
+    if gate.parts and len(gate.parts) != len(figures):
+        what = f"figures of {len(figures)} parts, wanted those of {', '.join(gate.parts)}"
+        raise StageError(Fault(what=what, where=gate.boundary))
+    return [
+        replace(check, part=part)
+        for entry, part in zip(figures, gate.parts or ("",) * len(figures), strict=True)
+        for check in (*_judge_tensors(gate, entry), *_judge_boxes(gate, entry))
+    ]
 
 
 def _judge_tensors(gate: Gate, figures: Mapping[str, Any]) -> list[Check]:
