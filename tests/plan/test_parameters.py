@@ -162,3 +162,18 @@ def test_another_value_at_the_same_place_checks_nothing_anew(tmp_path: Path) -> 
 def test_whatever_is_computed_in_integers_is_tuned(tmp_path: Path, lines: str, tuned: bool) -> None:
     (made,) = subjects(tmp_path, RECIPE + lines + "\n", platforms="[generic]")
     assert parameters.tunes(made) == tuned
+
+
+def test_overrides_of_one_platform_follow_the_recipes_and_know_their_place(tmp_path: Path) -> None:
+    asked = subject(tmp_path, "{}", "[{match: {names: [a]}, set: {activation: int16}}]")
+    own = convert.platform_options({"layer_overrides": [{"match": {"names": ["b"]}, "set": {"activation": "int8"}}]})
+    for platform, place in (("generic", "platform_options.generic"), ("a+b", 'platform_options["a+b"]')):
+        target = replace(
+            asked.target,
+            platform=replace(asked.target.platform, name=platform),
+            recipe=replace(asked.target.recipe, platform_options={platform: own, "other": own}),
+        )
+        assert parameters.of_calibrate(replace(asked, target=target))["layer_overrides"] == [
+            {"match": {"names": ["a"]}, "set": {"activation": "int16"}},
+            {"match": {"names": ["b"]}, "set": {"activation": "int8"}, "path": f"{place}.layer_overrides[0]"},
+        ]

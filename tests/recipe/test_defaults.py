@@ -21,7 +21,7 @@ from tests.recipe.writing import SMALL, write
 SCHEMA: dict[str, Any] = json.loads(schema_text("recipe"))
 TOP = SCHEMA["properties"]
 QUANT = TOP["quant_config"]["properties"]
-LAYER = TOP["layer_overrides"]["items"]["properties"]
+LAYER = SCHEMA["$defs"]["layer_override"]["properties"]
 OPTIONS = TOP["platform_options"]["additionalProperties"]["properties"]
 
 # (dataclass, properties of the schema, fields under another name, schema keys that stand elsewhere)

@@ -31,6 +31,14 @@ def override(**change: Any) -> dict[str, Any]:
         ({"quant_config": {"weights": {"group_size": 16}}}, ("quant_config", "weights", "group_size")),
         (override(group_size=16), ("layer_overrides", 0, "set", "group_size")),
         (
+            {
+                "platform_options": {
+                    "generic": {"layer_overrides": [{"match": {"names": ["x"]}, "set": {"group_size": 16}}]}
+                }
+            },
+            ("platform_options", "generic", "layer_overrides", 0, "set", "group_size"),
+        ),
+        (
             {"quant_config": {"lane": "a16w16", "weights": {"granularity": "per_group"}}},
             ("quant_config", "weights", "granularity"),
         ),

@@ -102,7 +102,7 @@ def _decided(why: str, subject: Subject) -> str:
         if subject.target.lane.decided_by == "platform":
             return f"{first} of platform {subject.target.platform.name}{comma}{rest}"
         place = "quant_config.lane"
-    elif not first.startswith(("layer_overrides[", "quant_config.")):
+    elif not first.startswith(("layer_overrides[", "quant_config.", "platform_options")):
         return why
     return f"{first} ({_short(subject.target.recipe.where(f'$.{place}'), subject)}){comma}{rest}"
 

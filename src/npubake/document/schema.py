@@ -135,17 +135,20 @@ def _steps_apart(place: Place, block: tuple[str, ...]) -> int:
 def _blocks(schema: str) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Key -> the blocks that have it, each the way to it; ``[]`` behind lists."""
     found: dict[str, dict[tuple[str, ...], None]] = {}
-    for block, name in _keys(_validator(schema).schema, ()):
+    whole = _validator(schema).schema
+    for block, name in _keys(whole, whole, ()):
         found.setdefault(name, {})[block] = None
     return {name: tuple(blocks) for name, blocks in found.items()}
 
 
-def _keys(schema: Any, block: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _keys(whole: Any, schema: Any, block: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if "$ref" in schema:
+        schema = whole["$defs"][schema["$ref"].rsplit("/", 1)[1]]
     for name, inner in schema.get("properties", {}).items():
         yield block, name
-        yield from _keys(inner, (*block, name))
+        yield from _keys(whole, inner, (*block, name))
     if block and isinstance(schema.get("items"), dict):
-        yield from _keys(schema["items"], (*block[:-1], f"{block[-1]}[]"))
+        yield from _keys(whole, schema["items"], (*block[:-1], f"{block[-1]}[]"))
 
 
 def _wrong_key(error: Any, place: Place, node: Node) -> Iterator[Fault]:

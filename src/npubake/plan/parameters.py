@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npubake.document.tree import json_path
 from npubake.plan.asked import asked
 from npubake.plan.subject import FAST_EXAMPLES, Subject
 from npubake.recipe.quant_config import INTEGER_BITS, TUNED_STEPS, EquivalentTransformation, differences
@@ -221,7 +222,13 @@ def _in_integers(subject: Subject) -> bool:
 
 
 def _overrides(subject: Subject) -> list[dict[str, Any]]:
-    return [override.as_params() for override in subject.target.recipe.layer_overrides]
+    """The recipe's, and behind them the platform's own, each of these with its place."""
+    options, block = subject.target.options, json_path(("platform_options", subject.target.platform.name))
+    own = [
+        {**override.as_params(), "path": f"{block[2:]}.layer_overrides[{index}]"}
+        for index, override in enumerate(options.layer_overrides)
+    ]
+    return [*(override.as_params() for override in subject.target.recipe.layer_overrides), *own]
 
 
 def _runtime(subject: Subject) -> dict[str, RuntimeInput]:

@@ -219,6 +219,7 @@ def platform_options(data: dict[str, Any]) -> PlatformOptions:
         max_l2m_bytes=bytes_of(data.get("max_l2m_size")),
         runtime_inputs=runtime_inputs(data.get("runtime_input", {})),
         sdk=BoardSoftware(**data.get("sdk", {})),
+        layer_overrides=tuple(layer_override(entry) for entry in data.get("layer_overrides", [])),
         **{
             name: value for name, value in data.items() if name in ("input_no_padding", "output_no_padding", "core_num")
         },

@@ -13,6 +13,7 @@ from npubake.document.tree import Path as Place
 from npubake.recipe.quant_config import INTEGER_BITS, LANE_SPELLINGS, STEPS, EquivalentTransformation, Load, QuantConfig
 
 Found = Iterator[tuple[Place, str, str]]
+Overrides = dict[Place, dict[str, Any]]  # by their place
 _QUANT = "quant_config"
 _PLAIN = QuantConfig()  # what a recipe does not say
 LEAST_JUDGED = 4  # examples; a test holds it to tuning/splitting.py
@@ -20,7 +21,7 @@ LEAST_JUDGED = 4  # examples; a test holds it to tuning/splitting.py
 
 def quant_rules(data: dict[str, Any]) -> Found:
     """Every broken rule of the two blocks."""
-    config, overrides = data.get(_QUANT, {}), data.get("layer_overrides", [])
+    config, overrides = data.get(_QUANT, {}), _placed(data)
     for rule in (_ranges, _groups, _overrides):
         yield from rule(config, overrides)
     yield from _transformation(config)
@@ -30,25 +31,36 @@ def quant_rules(data: dict[str, Any]) -> Found:
     yield from _load(config, overrides)
 
 
-def _ranges(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+def _placed(data: dict[str, Any]) -> Overrides:
+    """All layer overrides: the recipe's, and those of single platforms."""
+    found: Overrides = {
+        ("layer_overrides", index): entry for index, entry in enumerate(data.get("layer_overrides", []))
+    }
+    for name, options in data.get("platform_options", {}).items():
+        for index, entry in enumerate(options.get("layer_overrides", [])):
+            found["platform_options", name, "layer_overrides", index] = entry
+    return found
+
+
+def _ranges(config: dict[str, Any], overrides: Overrides) -> Found:
     whole = config.get("calibration", {}).get("method", _PLAIN.calibration.method)
     blocks: list[tuple[Place, dict[str, Any]]] = [((_QUANT, "calibration"), config.get("calibration", {}))]
-    blocks += [(("layer_overrides", index, "set"), entry["set"]) for index, entry in enumerate(overrides)]
+    blocks += [((*place, "set"), entry["set"]) for place, entry in overrides.items()]
     for place, block in blocks:
         if "percentile" in block and block.get("method", whole) != "percentile":
             yield (*place, "percentile"), "'percentile' without method percentile", "Add 'method: percentile'."
 
 
-def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+def _groups(config: dict[str, Any], overrides: Overrides) -> Found:
     """Groups of input channels: only with granularity per_group, which 16-bit weights do not have."""
     weights = config.get("weights", {})
     whole = weights.get("granularity", _PLAIN.weights.granularity)
     lane = LANE_SPELLINGS[config.get("lane", _PLAIN.lane)]
     bits = weights.get("bits", INTEGER_BITS.get(lane, (8, 8))[1])
     blocks: list[tuple[Place, dict[str, Any], int]] = [((_QUANT, "weights"), weights, bits)]
-    for index, entry in enumerate(overrides):
+    for at, entry in overrides.items():
         asked = entry["set"].get("weights")
-        blocks.append((("layer_overrides", index, "set"), entry["set"], int(asked[3:]) if asked else bits))
+        blocks.append(((*at, "set"), entry["set"], int(asked[3:]) if asked else bits))
     for place, block, width in blocks:
         chosen = block.get("granularity", whole)
         if "group_size" in block and chosen != "per_group":
@@ -58,13 +70,16 @@ def _groups(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
             yield (*place, "granularity"), "per_group with 16-bit weights", hint
 
 
-def _overrides(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
-    for index, entry in enumerate(overrides):
+def _overrides(config: dict[str, Any], overrides: Overrides) -> Found:
+    for at, entry in overrides.items():
         whole = config.get("equivalent_transformation")
         forbidden = whole is False or (whole is None and config.get("tuning", {}).get("level") == "none")
         if "equivalent_transformation" in entry["set"] and forbidden:
-            place = ("layer_overrides", index, "set", "equivalent_transformation")
-            yield place, "no transformation is asked for that a layer could be kept out of", "Remove it."
+            yield (
+                (*at, "set", "equivalent_transformation"),
+                "no transformation is asked for that a layer could be kept out of",
+                "Remove it.",
+            )
 
 
 def _transformation(config: dict[str, Any]) -> Found:
@@ -75,9 +90,9 @@ def _transformation(config: dict[str, Any]) -> Found:
         yield (_QUANT, "equivalent_transformation"), "every transformation is switched off", hint
 
 
-def _asks(config: dict[str, Any], overrides: list[dict[str, Any]]) -> bool:
+def _asks(config: dict[str, Any], overrides: Overrides) -> bool:
     """Whether a step is asked for by name, of the whole model or of a layer."""
-    stated = [config, *(entry["set"] for entry in overrides)]
+    stated = [config, *(entry["set"] for entry in overrides.values())]
     return any(block.get(name) not in (None, False, "none") for block in stated for name in STEPS)
 
 
@@ -113,20 +128,20 @@ def _tuning(config: dict[str, Any], *, asks: bool, samples: int | None) -> Found
         yield (_QUANT, "tuning", "level"), f"level best with {samples} examples, too few to judge on", hint
 
 
-def _searching(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+def _searching(config: dict[str, Any], overrides: Overrides) -> Found:
     """The search is one of scales alone: weights with zero points are left out of it."""
     if config.get("weights", {}).get("symmetric", _PLAIN.weights.symmetric):
         return
     hint = "Remove it, or say 'weights: {symmetric: true}'."
     if config.get("search_weight_scale") not in (None, False):
         yield (_QUANT, "search_weight_scale"), "a search of weight scales beside zero points of weights", hint
-    for index, entry in enumerate(overrides):
+    for at, entry in overrides.items():
         if entry["set"].get("search_weight_scale"):
-            place = ("layer_overrides", index, "set", "search_weight_scale")
+            place = (*at, "set", "search_weight_scale")
             yield place, "a search of weight scales beside zero points of weights", hint
 
 
-def _learning(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+def _learning(config: dict[str, Any], overrides: Overrides) -> Found:
     """What ``mod`` is to learn and the rest of the recipe leaves nothing of, in any layer."""
     block = config.get("mod")
     if not isinstance(block, dict):
@@ -134,11 +149,11 @@ def _learning(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     weights, ranges = config.get("weights", {}), config.get("calibration", {})
     granularities = {
         weights.get("granularity", _PLAIN.weights.granularity),
-        *(entry["set"].get("granularity") for entry in overrides),
+        *(entry["set"].get("granularity") for entry in overrides.values()),
     }
     why = {}
     asymmetric = ranges.get("asymmetric", _PLAIN.calibration.asymmetric)
-    if not asymmetric and not any(entry["set"].get("asymmetric") for entry in overrides):
+    if not asymmetric and not any(entry["set"].get("asymmetric") for entry in overrides.values()):
         why["zero_point"] = "'asymmetric: false' leaves no zero point"
     if not weights.get("symmetric", _PLAIN.weights.symmetric):
         why["weight_scale"] = "scales of weights with zero points are not learned"
@@ -155,7 +170,7 @@ def _learning(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
             )
 
 
-def _load(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
+def _load(config: dict[str, Any], overrides: Overrides) -> Found:
     block = config.get("load", {})
     place: Place = (_QUANT, "load")
     if "samples" in block and config.get("save_sample"):
@@ -174,11 +189,11 @@ def _load(config: dict[str, Any], overrides: list[dict[str, Any]]) -> Found:
     if block.get("missing", Load().missing) == "refuse":
         hint = "Remove it, or say 'missing: calibrate' for tensors that the file does not name."
         blocks: list[tuple[Place, dict[str, Any]]] = [((_QUANT, "calibration"), config.get("calibration", {}))]
-        for index, entry in enumerate(overrides):
+        for own, entry in overrides.items():
             ranges = {
                 name: entry["set"][name] for name in ("method", "percentile", "asymmetric") if name in entry["set"]
             }
-            blocks.append((("layer_overrides", index, "set"), ranges))
+            blocks.append(((*own, "set"), ranges))
         for at, stated in blocks:
             for name in stated:
                 yield (*at, name), f"{name!r} with loaded scales, which leave nothing to calibrate", hint

@@ -112,7 +112,9 @@ class BoardSoftware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformOptions:
-    """Choices for one platform. max_l2m_bytes: None means not stated (the compiler uses no L2M)."""
+    """Choices for one platform. max_l2m_bytes: None means not stated (the compiler uses no L2M); layer_overrides: those
+    of this platform alone, which win over the recipe's.
+    """
 
     max_l2m_bytes: int | None = None
     input_no_padding: bool = False
@@ -120,6 +122,7 @@ class PlatformOptions:
     core_num: int = 1
     runtime_inputs: Mapping[str, RuntimeInput] = field(default_factory=dict)
     sdk: BoardSoftware = field(default_factory=BoardSoftware)
+    layer_overrides: tuple[LayerOverride, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

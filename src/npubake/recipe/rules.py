@@ -33,7 +33,14 @@ _HELD_AGAINST: dict[str, tuple[Place, ...]] = {
         ("quant_config", "lane"),
     ),
     "runtime_input": (("model", "inputs"),),
-    "platform_options": (("platform",), ("platforms",), ("model", "inputs")),
+    "platform_options": (
+        ("platform",),
+        ("platforms",),
+        ("model", "inputs"),
+        ("quant_config", "calibration", "method"),
+        ("quant_config", "weights", "granularity"),
+        ("quant_config", "equivalent_transformation"),
+    ),
     "toolchain_options": (("quant_config", "lane"),),
 }
 

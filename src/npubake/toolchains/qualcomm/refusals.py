@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault, RecipeError
+from npubake.graph.bit_policy import override_paths
 from npubake.graph.resolve import ResolvedOverride
 from npubake.graph.summary import GraphSummary
 from npubake.nearest import did_you_mean
@@ -85,9 +86,10 @@ def _lane_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
     elif "a16w16" not in lanes:
         if params.get("weights", {}).get("bits") == 16:
             yield _wide_weights(name, "$.quant_config.weights.bits")
-        for index, override in enumerate(params.get("layer_overrides", ())):
+        overrides = params.get("layer_overrides", ())
+        for place, override in zip(override_paths(overrides), overrides, strict=True):
             if override.get("set", {}).get("weights") == "int16":
-                yield _wide_weights(name, f"$.layer_overrides[{index}].set.weights")
+                yield _wide_weights(name, f"$.{place}.set.weights")
 
 
 def _wide_weights(platform: str, path: str) -> Fault:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from npubake.errors import Fault
+from npubake.graph.bit_policy import override_paths
 from npubake.toolchains.qualcomm.aimet.settings import ARCHITECTURES, INTEGER_LANES, SCHEMES, oldest
 
 _CONFIG, _QUANTISER = "$.quant_config", "$.toolchain_options.qualcomm.quantiser"
@@ -30,9 +31,10 @@ def aimet_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
         hint = f"It has {', '.join(ARCHITECTURES)}; take 'quantiser: npubake'."
         yield Fault(what=f"AIMET has no configuration for HTP {oldest(march)}", path=_QUANTISER, hint=hint)
     yield from _of_all(params)
-    for index, override in enumerate(params.get("layer_overrides", ())):
+    overrides = params.get("layer_overrides", ())
+    for place, override in zip(override_paths(overrides), overrides, strict=True):
         for key in sorted(override.get("set", {})):
-            yield _fault(f"$.layer_overrides[{index}].set.{key}", f"'{key}' of single layers")
+            yield _fault(f"$.{place}.set.{key}", f"'{key}' of single layers")
 
 
 def _of_all(params: Mapping[str, Any]) -> Iterator[Fault]:
