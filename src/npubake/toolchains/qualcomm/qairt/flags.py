@@ -20,8 +20,9 @@ class Flags:
 
     input_shape: of qairt-converter, '' where no source says which of two spellings holds (it is optional for ONNX
     models of fixed shapes, and all of ours are); input_layouts: of qairt-converter, of the source's input and of the
-    binary's, () where no source has them (they are optional: the axes of an input stay what they are); act_bits, weight_bits, bias_bits: of qnn-onnx-converter and
-    qairt-quantizer; float_fallback: of qairt-quantizer; soc: the key of a device's SoC in the backend's configuration;
+    binary's, () where no source has them (optional as well: the axes of an input stay what they are); act_bits,
+    weight_bits, bias_bits: of qnn-onnx-converter and qairt-quantizer; float_fallback: of qairt-quantizer; soc: the key
+    of a device's SoC in the backend's configuration;
     qairt: whether qairt-converter and qairt-quantizer are there.
     """
 
