@@ -1,6 +1,6 @@
 """Adapted models through the real compiler and its emulator, all in this process: many small ones a second.
 
-Bytes that are delivered are made in a process of their own (``toolchains.qualcomm.htp.compiling``); here only values count.
+Delivered bytes are made in a process of their own (``toolchains.qualcomm.htp.compiling``); here only values count.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def emulated(model: onnx.ModelProto, feeds: Feeds, lane: str, soc: str, folder: 
     )
 
 
-def compiled(model: onnx.ModelProto, soc: str, folder: Path) -> str:
-    """Compile into ``folder``; what was raised, '' for success."""
+def compiled(model: onnx.ModelProto, soc: str, folder: Path, **provider: str) -> str:
+    """Compile into ``folder``; what was raised, '' for success. provider: options of the QNN provider."""
     from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 
     from npubake.toolchains.qualcomm.htp.session import open_session
@@ -75,7 +75,7 @@ def compiled(model: onnx.ModelProto, soc: str, folder: Path) -> str:
         "session.disable_cpu_ep_fallback": "1",
     }
     try:
-        open_session(model.SerializeToString(), provider={"soc_model": soc}, entries=entries)
+        open_session(model.SerializeToString(), provider={"soc_model": soc, **provider}, entries=entries)
     except (refusals.Fail, refusals.EPFail, refusals.InvalidGraph, refusals.RuntimeException) as error:
         return str(error)
     return ""

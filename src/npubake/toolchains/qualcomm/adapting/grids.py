@@ -99,3 +99,8 @@ def as_wide(held: Grid) -> Grid:
     """
     scale = float(np.float32(held.scale / _WIDENING))
     return replace(held, dtype="uint16", scale=scale, zero_point=held.zero_point * _WIDENING)
+
+
+def set_apart(held: Grid) -> Grid:
+    """Nearly the same grid, which the compiler does not take for it: steps 2**-10 wider, so that no code is clipped."""
+    return replace(held, scale=float(np.float32(held.scale * (1 + 2.0**-10))))

@@ -51,7 +51,8 @@ class EncodedWeights:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
     """One node that the compiler computes at once. node: operands by the names of float tensors; integer: whether it is
-    computed in integers, of ``bits`` at least; why: of what stays in float.
+    computed in integers, of ``bits`` at least; why: of what stays in float; apart: whether it reads its operand through
+    a conversion of its own, so that the compiler cannot fuse it with what reads the same tensor.
     """
 
     node: onnx.NodeProto
@@ -59,6 +60,7 @@ class Operation:
     bits: Bits = 8
     why: str = ""
     weights: EncodedWeights | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from npubake.quant.sharing import SHARING_KINDS
 from npubake.quant.weights import encode_weights
 from npubake.toolchains.qualcomm.adapting.computing import Computing
 from npubake.toolchains.qualcomm.adapting.grids import of_parameters, of_range
+from npubake.toolchains.qualcomm.adapting.misfusing import keep_apart
 from npubake.toolchains.qualcomm.adapting.operations import BIAS_MOST, EncodedWeights, Form, Operation, Spelling
 from npubake.toolchains.qualcomm.adapting.resizing import spelt_nearest
 
@@ -59,6 +60,7 @@ class Speller:
                 self._spell_plain(made, group, members)
         if faults:
             raise StageError(*faults)
+        keep_apart(made, self.summary, self.parameters)
         return made
 
     def _spell_plain(self, made: Spelling, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> None:

@@ -22,7 +22,7 @@ from npubake.graph.naming import fresh_name
 from npubake.quant.weights import quantize_bias
 from npubake.toolchains.qualcomm.adapting.constants import constant_codes
 from npubake.toolchains.qualcomm.adapting.deciding import floats_of, is_movement
-from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid, as_wide
+from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid, as_wide, set_apart
 from npubake.toolchains.qualcomm.adapting.operations import BIAS_MOST, EncodedWeights, Operation
 from npubake.toolchains.qualcomm.adapting.operators import WITH_BIAS, constant_bits, demanded_grid, value_slots
 
@@ -95,7 +95,8 @@ class UnitWriter:
                 source = self._read_grid(operation.node.input[0], bits, weights)
                 node.input[slot] = self._bias(weights, source.scale)
             elif slot in slots and name in self.grids and name not in self.unrounded:
-                node.input[slot] = self._view(name, shared or self._read_grid(name, bits, weights))
+                grid = shared or self._read_grid(name, bits, weights)
+                node.input[slot] = self._view(name, set_apart(grid) if operation.apart else grid)
             elif slot in slots and name in self.values:
                 node.input[slot] = self._constant(operation, slot, bits, shared)
             elif name in self.float_view:

@@ -1,0 +1,87 @@
+"""Qualcomm toolchain: spellings that keep the compiler from fusions that it computes wrongly. Operations are edited.
+
+Behind layers of planes (Conv, pools) the compiler makes one kernel of x * Sigmoid(x), and one of Softplus, at 16 bits.
+Beyond eight rows it takes wrong rows, without a word: whole blocks of the result are another's (13 dB at 24 rows; in
+tests/qualcomm/test_misfusing.py). At optimization 2 and 3 it happens at 9 to 12 rows and in narrow planes, at 1 always.
+A Sigmoid that reads its operand through a conversion is not fused; a Softplus of three axes is another kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from onnx import helper
+
+from npubake.graph.summary import GraphSummary
+from npubake.quant.parameters import QuantizationParameters
+from npubake.toolchains.qualcomm.adapting.operations import Form, Operation, Spelling
+
+_RIGHT_ROWS = 8  # of a plane, up to which the fused kernels are right
+_PLANES = 4  # axes, from which they are taken
+_WHY = "at 16 bits the HTP takes wrong rows where it makes one kernel of "
+
+
+def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationParameters) -> None:
+    """Edit ``made``: every 16-bit Sigmoid beside its Mul, and every 16-bit Softplus that is no part of a Mish."""
+    wide, readers = _wide_tensors(made, parameters), made.readers()
+    operations = list[Operation]()
+    for operation in made.operations:
+        node = operation.node
+        source = node.input[0] if node.input else ""
+        shape = _shape(source, made.like, summary)
+        sixteen = operation.integer and not wide.isdisjoint((source, node.output[0]))
+        beyond = len(shape) >= _PLANES and max(shape[1:]) > _RIGHT_ROWS
+        if sixteen and beyond and node.op_type == "Sigmoid" and _gates(operation, readers):
+            what = f"{node.op_type} reads {source} by a conversion of its own"
+            made.forms.append(Form(node=node.name, what=what, why=f"{_WHY}x * Sigmoid(x)"))
+            operations.append(replace(operation, apart=True))
+        elif sixteen and beyond and node.op_type == "Softplus" and not _of_mish(operation, readers):
+            made.forms.append(Form(node=node.name, what="Softplus of three axes", why=f"{_WHY}it and a layer before"))
+            operations += _of_three_axes(made, operation, shape)
+        else:
+            operations.append(operation)
+    made.operations = operations
+
+
+def _wide_tensors(made: Spelling, parameters: QuantizationParameters) -> set[str]:
+    """Tensors that have 16 bits, or may."""
+    held = {name for name, entry in parameters.tensors.items() if entry.dtype == "int16"}
+    touched = [each.node for each in made.operations if each.integer and each.bits == 16]
+    return held.union(*([*node.input, *node.output] for node in touched))
+
+
+def _shape(name: str, like: Mapping[str, str], summary: GraphSummary) -> tuple[int, ...]:
+    """() for what has none here."""
+    while name not in summary.tensors and name in like:
+        name = like[name]
+    return tuple(summary.tensors[name].shape) if name in summary.tensors else ()
+
+
+def _gates(sigmoid: Operation, readers: Mapping[str, list[Operation]]) -> bool:
+    """Whether a Mul multiplies the result with what the Sigmoid read."""
+    source, result = sigmoid.node.input[0], sigmoid.node.output[0]
+    return any(each.node.op_type == "Mul" and source in each.node.input for each in readers.get(result, ()))
+
+
+def _of_mish(softplus: Operation, readers: Mapping[str, list[Operation]]) -> bool:
+    """Whether Tanh alone reads it: x * Tanh(Softplus(x)) is computed rightly."""
+    behind = readers.get(softplus.node.output[0], ())
+    return [each.node.op_type for each in behind] == ["Tanh"]
+
+
+def _of_three_axes(made: Spelling, softplus: Operation, shape: tuple[int, ...]) -> list[Operation]:
+    node = softplus.node
+    name, source, result = node.name, node.input[0], node.output[0]
+    rows, rough = f"{name}/rows", f"{name}/of_rows"
+    made.constants[f"{name}/rows_shape"] = np.array([*shape[:2], prod(shape[2:])], np.int64)
+    made.constants[f"{name}/shape"] = np.array(shape, np.int64)
+    made.like |= {rows: source, rough: result}
+    nodes = [
+        helper.make_node("Reshape", [source, f"{name}/rows_shape"], [rows], name=f"{name}/ToRows"),
+        helper.make_node("Softplus", [rows], [rough], name=name),
+        helper.make_node("Reshape", [rough, f"{name}/shape"], [result], name=f"{name}/FromRows"),
+    ]
+    return [replace(softplus, node=each) for each in nodes]
