@@ -57,10 +57,13 @@ class Prepared:
     refused: tuple[Refused, ...] = ()
 
 
-def prepare(root: Path, request: Request, *, write_lock: bool = True, lenient: bool = False) -> Prepared:
+def prepare(
+    root: Path, request: Request, *, write_lock: bool = True, lenient: bool = False, reading: bool = False
+) -> Prepared:
     """Plan the request; its locks are written last, once nothing is refused, or with ``write_lock`` False not at all.
 
-    lenient: targets whose toolchain is not installed are left out as ``refused``, even where no other is left. Raises
+    lenient: targets whose toolchain is not installed are left out as ``refused``, even where no other is left; reading:
+    they stay, since nothing will be run. Raises
     BuildError with the faults of all its toolchains, recipes, locks and data at once; with ``keep_going`` only where no
     target is without.
     """
@@ -69,7 +72,7 @@ def prepare(root: Path, request: Request, *, write_lock: bool = True, lenient: b
     catalogue = load_catalogue(root)
     project = Project(root)
     found = _targets(catalogue, request)
-    lacking = _lacking(found)
+    lacking = {} if reading else _lacking(found)
     bad_locks: dict[str, BuildError] = {}
     locks = _locks(found, project, request, seen, bad_locks)
     data = _DataSets(project, seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,13 @@ from npubake.request import Request
 if TYPE_CHECKING:
     import onnx
 
-    from npubake.pipeline.freshness import Probe
+    from npubake.pipeline.freshness import Prober
+    from npubake.pipeline.task import Task
     from npubake.plan.subject import Subject
     from npubake.preparation import Prepared
     from npubake.toolchains.qualcomm.qairt.encodings import Encodings
-    from npubake.toolchains.qualcomm.qairt.exporting import Decided
+    from npubake.toolchains.qualcomm.qairt.exporting import Decided, ScriptRequest
+    from npubake.toolchains.qualcomm.qairt.picture_edges import Fed
 
 Files = Iterable[tuple[str, bytes]]
 _SCALES = ("tune", "calibrate")  # whose parameters hold, the first that the target has
@@ -28,14 +30,7 @@ _SCALES = ("tune", "calibrate")  # whose parameters hold, the first that the tar
 
 def run_export(arguments: argparse.Namespace) -> int:
     """``npubake export``: write the files, say which."""
-    from npubake.build import assess
-
-    request = Request(names=(arguments.target,), toolchain=arguments.toolchain)
-    prepared, probes = assess(root.find(arguments.directory), request)
-    if len(prepared.subjects) != 1:
-        names = ", ".join(subject.name for subject in prepared.subjects)
-        raise UsageError(Fault(what="export takes one target", where=arguments.target, hint=f"Say which: {names}."))
-    build = Built(prepared=prepared, subject=prepared.subjects[0], probes=probes)
+    build = _built(arguments)
     folder = Path(arguments.out or f"export/{build.subject.name}")
     written = _write(folder, _FORMATS[arguments.format](build, arguments))
     if arguments.json:
@@ -49,21 +44,35 @@ def run_export(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _built(arguments: argparse.Namespace) -> Built:
+    """The target that was asked for. Nothing of its toolchain has to be installed: none of it is run."""
+    from npubake.pipeline.freshness import Prober
+    from npubake.preparation import prepare
+
+    request = Request(names=(arguments.target,), toolchain=arguments.toolchain)
+    prepared = prepare(root.find(arguments.directory), request, write_lock=False, reading=True)
+    if len(prepared.subjects) != 1:
+        names = ", ".join(subject.name for subject in prepared.subjects)
+        raise UsageError(Fault(what="export takes one target", where=arguments.target, hint=f"Say which: {names}."))
+    (subject,) = prepared.subjects
+    return Built(prepared=prepared, subject=subject, prober=Prober(prepared.project, prepared.tasks, reading=True))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """One target and what the store has of it."""
 
     prepared: Prepared
     subject: Subject
-    probes: Sequence[Probe]
+    prober: Prober
 
     def has(self, role: str) -> bool:
         """Whether the target has such a task at all."""
-        return any(self._is(probe, role) for probe in self.probes)
+        return any(self._is(task, role) for task in self.prepared.tasks)
 
     def digest(self, role: str, port: str) -> str:
         """Of what the task of that role makes. Raises UsageError where it is not built, or no longer current."""
-        probe = next(probe for probe in self.probes if self._is(probe, role))
+        probe = self.prober.probe(next(task for task in self.prepared.tasks if self._is(task, role)))
         if probe.record is None:
             hint = f"'npubake build {self.subject.target.name} --until {role}' makes it."
             what = f"{role} of {self.subject.name} is not built, or not as recipe and data are now"
@@ -94,8 +103,8 @@ class Built:
         """Its graph.json."""
         return self.path("tune", "graph") if self.decided == "tune" else self.path("optimize", "graph")
 
-    def _is(self, probe: Probe, role: str) -> bool:
-        return probe.task.name == role and self.subject.name in probe.task.targets
+    def _is(self, task: Task, role: str) -> bool:
+        return task.name == role and self.subject.name in task.targets
 
 
 def _encodings_files(build: Built, arguments: argparse.Namespace) -> Files:
@@ -128,38 +137,52 @@ def _list_files(build: Built, _arguments: argparse.Namespace) -> Files:
 
 def _script_files(build: Built, arguments: argparse.Namespace) -> Files:
     """The script, all that it reads, and the input list that its last step runs."""
-    from npubake.graph.summary import GraphSummary
+    from npubake.calibration.samples import SampleSet
+    from npubake.graph.model_file import serialise
+    from npubake.toolchains.qualcomm.qairt import commands
+    from npubake.toolchains.qualcomm.qairt.exporting import SCRIPT, board_files, encodings_file, script_file
+    from npubake.toolchains.qualcomm.qairt.picture_edges import fed_model
+
+    _require_soc(build)
+    record, model = _parsed(build.path("adapt", "record")), _load(build.float_model)
+    fed = fed_model(model, None if _in_float(build) else _encodings(build, model), record)
+    yield SCRIPT, script_file(_script_request(build, fed, record, arguments))
+    yield commands.MODEL, serialise(fed.model)
+    if fed.encodings is not None:
+        yield commands.ENCODINGS, encodings_file(fed.encodings, arguments.encodings_version)
+    with SampleSet.open(build.path("samples", "samples")) as samples:
+        for file in board_files(samples, record):
+            yield file.path, file.data
+
+
+def _script_request(build: Built, fed: Fed, record: Mapping[str, Any], arguments: argparse.Namespace) -> ScriptRequest:
     from npubake.plan import qualcomm_parameters as own
     from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
-    from npubake.toolchains.qualcomm.qairt import commands
-    from npubake.toolchains.qualcomm.qairt.exporting import (
-        SCRIPT,
-        ScriptRequest,
-        conversion_of,
-        encodings_file,
-        script_file,
-    )
+    from npubake.toolchains.qualcomm.qairt.exporting import ScriptRequest
+    from npubake.toolchains.qualcomm.qairt.picture_edges import conversion_of
 
-    platform = build.subject.target.platform
-    if platform.soc_model.value is None:
-        hint = "Its encodings, QDQ model and input list can be exported; the script needs a platform as qcs9075."
-        raise UsageError(Fault(what=f"{platform.name} is no SoC of Qualcomm", where="--format qairt-script", hint=hint))
     params = own.of_compile(build.subject)
-    encodings = None if _in_float(build) else _encodings(build, _load(build.float_model))
-    summary = GraphSummary.load(build.graph)
-    io = own.io(build.subject)
     version = arguments.sdk_version or _sdk_version(arguments.converter)
-    request = ScriptRequest(
+    return ScriptRequest(
         name=build.subject.name,
         platform=HtpPlatform.from_params(params["platform"]),
         options=CompilerOptions.from_params(params.get("options", {})),
-        conversion=conversion_of(summary, encodings, arguments.converter, version, io),
+        conversion=conversion_of(fed, record, converter=arguments.converter, version=version, io=own.io(build.subject)),
     )
-    yield SCRIPT, script_file(request)
-    yield commands.MODEL, build.float_model.read_bytes()
-    if encodings is not None:
-        yield commands.ENCODINGS, encodings_file(encodings, arguments.encodings_version)
-    yield from _list_files(build, arguments)
+
+
+def _require_soc(build: Built) -> None:
+    """Raises UsageError where the script would be for no SoC of Qualcomm, or for several."""
+    platform = build.subject.target.platform
+    socs = platform.soc_model.value
+    if socs is None:
+        what = f"{platform.name} is no SoC of Qualcomm"
+        hint = "Its encodings, QDQ model and input list can be exported; the script needs a platform as qcs9075."
+        raise UsageError(Fault(what=what, where="--format qairt-script", hint=hint))
+    if "," in str(socs):
+        hint = "Build and export each by itself: the SDK's configuration names one SoC."
+        what = f"{platform.name} is several SoCs, a script is for one"
+        raise UsageError(Fault(what=what, where="--format qairt-script", hint=hint))
 
 
 _FORMATS: Mapping[str, Callable[[Built, argparse.Namespace], Files]] = {

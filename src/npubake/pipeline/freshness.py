@@ -33,10 +33,14 @@ class Probe:
 
 
 class Prober:
-    """Answers for the tasks of one plan; ``records`` holds those of finished tasks, by task id."""
+    """Answers for the tasks of one plan; ``records`` holds those of finished tasks, by task id.
 
-    def __init__(self, project: Project, tasks: Iterable[Task]) -> None:
+    reading: nothing will be run, so that a tool that is not installed counts as the one of the task's last build.
+    """
+
+    def __init__(self, project: Project, tasks: Iterable[Task], *, reading: bool = False) -> None:
         self.project = project
+        self._reading = reading
         self.tasks = {task.id: task for task in tasks}
         self.records: dict[str, Record] = {}
         self._absent: set[str] = set()  # tasks known to have no record yet, so that none is asked about twice
@@ -48,7 +52,7 @@ class Prober:
             makers = sorted({self.tasks[item.task].name for item in _outputs(task) if self._record(item.task) is None})
             return Probe(task=task, outcome="unknown", reasons=tuple(f"{name} will be made anew" for name in makers))
         stage = task.stage
-        tools = self.project.tools.versions(stage.tools)
+        tools = self._tools(task)
         dictionary = key_dictionary(task, digests, tools, self.project.code.digest(stage.run))
         wanted = key(dictionary)
         record = self.project.store.record(wanted)
@@ -75,6 +79,12 @@ class Prober:
     def wrong_files(self, task: Task, record: Record) -> list[Publish]:
         """The published files that are absent or hold other bytes than the record says."""
         return [item for item in task.publish if self._published(item) != record.outputs[item.port].digest]
+
+    def _tools(self, task: Task) -> dict[str, str]:
+        known, last = self.project.tools, self.project.last(task) if self._reading else None
+        before: dict[str, str] = dict(last.dictionary.get("tools", {})) if last is not None else {}
+        absent = {name: before[name] for name in task.stage.tools if name in before and known.find(name) is None}
+        return {**known.versions(name for name in task.stage.tools if name not in absent), **absent}
 
     def _digests(self, task: Task) -> dict[str, list[str]] | None:
         faults: list[Fault] = []

@@ -16,7 +16,6 @@ from typing import Any
 import onnx
 
 from npubake.errors import Fault, StageError
-from npubake.graph.inference import static_shape
 from npubake.graph.model_file import serialise
 from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
@@ -29,9 +28,9 @@ from npubake.toolchains.qualcomm.qairt.commands import Conversion
 from npubake.toolchains.qualcomm.qairt.conversion_log import Statistics, refuse_unmatched, statistics
 from npubake.toolchains.qualcomm.qairt.encodings import Encodings, check_encodings, of_file, of_record
 from npubake.toolchains.qualcomm.qairt.naming import binary_names, in_model_names, near_scales
-from npubake.toolchains.qualcomm.qairt.picture_edges import Fed, fed_model, lines, pictures
+from npubake.toolchains.qualcomm.qairt.picture_edges import conversion_of, fed_model
 from npubake.toolchains.qualcomm.qairt.running import Request, Workshop, convert, read_back, tool_versions
-from npubake.toolchains.qualcomm.qairt.sdk import Converter, Sdk, find_sdk
+from npubake.toolchains.qualcomm.qairt.sdk import Sdk, find_sdk
 from npubake.toolchains.qualcomm.qairt.wrapper import wrapper_model
 from npubake.toolchains.qualcomm.release.contract import build_contract
 
@@ -59,23 +58,6 @@ class Compiled:
     metadata: Mapping[str, Any]
     trace: Mapping[str, Any]
     log: str
-
-
-def conversion_of(
-    fed: Fed, record: Mapping[str, Any] | None, *, converter: Converter, version: str, io: str
-) -> Conversion:
-    """What the tools are told of a model. record: ``adapt``'s; None where the target has no such stage."""
-    shapes = {value.name: list(static_shape(value) or ()) for value in fed.model.graph.input}
-    return Conversion(
-        converter=converter,
-        version=version,
-        inputs=shapes,
-        outputs=[value.name for value in fed.model.graph.output],
-        encodings=fed.encodings,
-        io=io,
-        pictures=pictures(record) if record else (),
-        lines=lines(record) if record else (),
-    )
 
 
 def used_sdk(params: Mapping[str, Any]) -> Sdk:

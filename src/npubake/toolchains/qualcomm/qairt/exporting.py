@@ -6,11 +6,13 @@ Nothing of an SDK is needed here. Every file's bytes follow from the build alone
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from npubake.calibration.samples import SampleSet
 from npubake.errors import Fault, StageError
@@ -29,9 +31,11 @@ from npubake.toolchains.qualcomm.qairt.encodings import (
     of_parameters,
     of_record,
 )
+from npubake.toolchains.qualcomm.qairt.picture_edges import pictures
 from npubake.toolchains.qualcomm.qairt.raw_files import LIST, RawFile, files_of, list_text
 from npubake.toolchains.qualcomm.qairt.script import here_document, script_text
-from npubake.toolchains.qualcomm.qairt.sdk import EXTENSIONS, Converter
+from npubake.toolchains.qualcomm.qairt.sdk import EXTENSIONS
+from npubake.verify.feeding import Feeder
 
 SCRIPT = "run_qairt.sh"
 
@@ -95,11 +99,31 @@ def sample_files(samples: SampleSet) -> Iterator[RawFile]:
 
     float32 in the model's own layout; inputs of other types keep theirs.
     """
-    names = list(samples.inputs)
-    listed = list_text(names, samples.count)  # refuses names before anything is written
     dtypes = {name: form.dtype for name, form in samples.inputs.items() if form.dtype != "float32"}
+    yield from _listed(samples, samples.read, dtypes)
+
+
+def board_files(samples: SampleSet, record: Mapping[str, Any]) -> Iterator[RawFile]:
+    """The same as the binary is fed, in float32, which qnn-net-run rounds to the input's codes: pictures are pixel
+    values times the step of their encoding; in a lane without encodings the pixel values. record: ``adapt``'s.
+    """
+    dtypes = {name: form.dtype for name, form in samples.inputs.items() if form.dtype != "float32"}
+    steps = {name: float(record["inputs"][name]["scale"]) if record["tensors"] else 1.0 for name in pictures(record)}
+    feeder = Feeder.of(record, samples)
+
+    def read(index: int) -> dict[str, NDArray[Any]]:
+        return {name: value * np.float32(steps[name]) if name in steps else value
+                for name, value in feeder.candidate(index).items()}  # fmt: skip
+
+    yield from _listed(samples, read, dtypes)
+
+
+def _listed(
+    samples: SampleSet, read: Callable[[int], Mapping[str, NDArray[Any]]], dtypes: Mapping[str, str]
+) -> Iterator[RawFile]:
+    listed = list_text(list(samples.inputs), samples.count)  # refuses names before anything is written
     for index in range(samples.count):
-        yield from files_of(index, samples.read(index), dtypes)
+        yield from files_of(index, read(index), dtypes)
     yield RawFile(path=LIST, data=listed.encode())
 
 
@@ -122,11 +146,3 @@ def script_file(request: ScriptRequest) -> bytes:
         inner=configuration,
     )
     return text.encode()
-
-
-def conversion_of(
-    summary: GraphSummary, encodings: Encodings | None, converter: Converter, version: str, io: str
-) -> Conversion:
-    """What the script converts: the float model by its graph.json."""
-    shapes = {name: list(summary.tensors[name].shape or ()) for name in summary.inputs}
-    return Conversion(converter=converter, version=version, inputs=shapes, encodings=encodings, io=io)

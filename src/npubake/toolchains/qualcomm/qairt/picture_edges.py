@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from npubake.fixedpoint.colour import RuntimeInput
-from npubake.graph.inference import infer_shapes
+from npubake.graph.inference import infer_shapes, static_shape
 from npubake.graph.naming import all_names
+from npubake.toolchains.qualcomm.qairt.commands import Conversion
 from npubake.toolchains.qualcomm.qairt.encodings import (
     Encoding,
     Encodings,
@@ -34,6 +35,7 @@ from npubake.toolchains.qualcomm.qairt.encodings import (
     tensor_encoding,
 )
 from npubake.toolchains.qualcomm.qairt.naming import PICTURES
+from npubake.toolchains.qualcomm.qairt.sdk import Converter
 
 _CODE = 64  # of a weight: a power of two, so that step * code is exact
 
@@ -77,6 +79,21 @@ def fed_model(model: onnx.ModelProto, encodings: Encodings | None, record: Mappi
         if encodings is not None:
             encodings = extended(encodings, {name: chain.seen}, chain.activations, chain.weights)
     return Fed(model=infer_shapes(made), encodings=encodings)
+
+
+def conversion_of(fed: Fed, record: Mapping[str, Any], *, converter: Converter, version: str, io: str) -> Conversion:
+    """What the tools are told of a model that ``fed_model`` made. record: ``adapt``'s."""
+    shapes = {value.name: list(static_shape(value) or ()) for value in fed.model.graph.input}
+    return Conversion(
+        converter=converter,
+        version=version,
+        inputs=shapes,
+        outputs=[value.name for value in fed.model.graph.output],
+        encodings=fed.encodings,
+        io=io,
+        pictures=pictures(record),
+        lines=lines(record),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
