@@ -40,8 +40,8 @@ def build(root: Path, request: Request, listener: Listener | None = None) -> Out
 
 
 def check(root: Path, request: Request, listener: Listener | None = None) -> Outcome:
-    """Only what finds refusals without inference: ``import``, ``optimize``, ``check`` and (where a vendor's compiler can be
-    asked) ``probe`` of every target, and the first example of each data set. No lock is written.
+    """Only what finds refusals without inference: ``import``, ``optimize``, ``check`` and (of a vendor's compiler)
+    ``probe`` of every target, and the first example of each data set. No lock is written.
     """
     from npubake.manifests import set_aside
     from npubake.outcome import outcome

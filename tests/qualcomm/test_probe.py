@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from npubake.errors import BuildError, PlatformError, StageError
+from npubake.errors import BuildError, PlatformError, RecipeError
 from npubake.graph.importing import import_model
 from npubake.graph.model_file import save_model
 from npubake.graph.optimizing import optimize_model
@@ -92,7 +92,7 @@ def refused(error: type[BuildError], operators: Sequence[str], folder: Path, **a
 
 
 def test_that_all_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
-    found = refused(StageError, ("Sigmoid", "Sinh", "Relu", "Softsign", "Acosh"), tmp_path)
+    found = refused(RecipeError, ("Sigmoid", "Sinh", "Relu", "Softsign", "Acosh"), tmp_path)
     assert [fault.where for fault in found.faults] == ["op1", "op3", "op4"]
     assert ["no operator" in fault.what for fault in found.faults] == [True] * 3
 

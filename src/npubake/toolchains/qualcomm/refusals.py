@@ -20,6 +20,7 @@ from npubake.quant.weight_choice import weight_formats
 from npubake.toolchains import Judged
 from npubake.toolchains.qualcomm.adapting.runtime_types import RUNTIME_TYPES
 from npubake.toolchains.qualcomm.aimet.refusals import aimet_faults
+from npubake.toolchains.qualcomm.htp.refusal_table import TO_THE_CPU, on_the_spot
 
 _OPTIONS = "$.toolchain_options.qualcomm"
 _REFUSED = "the compiler refuses it with error 3110, which names no reason"
@@ -140,8 +141,8 @@ def _float_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: 
         rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         shown = ", ".join(repr(name) for name in names[:_SHOWN]) + rest
         what = f"{kind} {shown} would be computed in float, which {platform.get('name', 'the platform')} cannot"
-        hint = "Express it by operators that are computed in integers at export, or take an SoC with float16; "
-        hint += f"{_OPTIONS.removeprefix('$.')}.cpu_nodes leaves named nodes to the CPU."
+        hint = "Express it by operators that are computed in integers at export, or take an SoC with float16"
+        hint = on_the_spot(kind, f"{hint}; {TO_THE_CPU}")
         yield Fault(what=what, where=names[0], hint=hint)
 
 

@@ -8,7 +8,13 @@ from npubake.toolchains.qualcomm.facts import HtpPlatform
 from npubake.toolchains.qualcomm.htp.operators import Operators
 from npubake.toolchains.qualcomm.htp.refusal_table import REASONS, SESSIONS
 from npubake.toolchains.qualcomm.htp.trace import Unsupported, read_trace
-from npubake.toolchains.qualcomm.htp.translation import explain_failure, explain_nodes, explain_text, log_text
+from npubake.toolchains.qualcomm.htp.translation import (
+    explain_failure,
+    explain_nodes,
+    explain_refusal,
+    explain_text,
+    log_text,
+)
 from tests.toolchains.qualcomm import compiler_words as words
 
 V68 = HtpPlatform(name="qcs6490", soc_models=(93,), arch=("v68",), vtcm_bytes=2 << 20, precisions=(), lanes=())
@@ -26,6 +32,12 @@ def test_float_on_a_soc_without_it() -> None:
     assert "node curve (Sigmoid)" in second
     assert "the end of the compiler's log" in second
     assert "File mapped weights" not in second
+    assert "cpu_nodes" not in first  # its layout was changed before it was refused: no CPU node takes its place
+    one = Unsupported(node="curve", op_type="Sigmoid", reasons=("The SocModel doesn't support FP16",))
+    assert "cpu_nodes" in explain_nodes([one], Operators.of(words.small_model()), V68)[0].hint
+    lines = [line for line in second.splitlines() if line.startswith("[")]
+    assert lines
+    assert len(lines) == len(set(lines))
 
 
 def test_weights_of_16_bits_on_v68() -> None:
@@ -73,6 +85,7 @@ def test_a_failure_that_no_row_knows_keeps_the_compilers_words() -> None:
 
 # Message (from the issue or the compile that is named) -> words of its meaning.
 MESSAGES = {
+    "[W] No runnable cache selected": "emulator opens none such",
     # executorch #1430
     "requires 0x2400000 bytes of TCM, greater than the TCM size of 0x800000": "36.0 MiB of vector memory at once, and "
     "the SoC has 8.0 MiB",
@@ -135,3 +148,20 @@ def test_that_unknown_text_means_nothing() -> None:
 
 def test_that_the_log_is_kept_whole() -> None:
     assert log_text(("one", "two")) == "one\ntwo\n"
+
+
+def test_an_artifact_that_the_emulator_does_not_open() -> None:
+    error = "[ONNXRuntimeError] : 1 : FAIL : Failed to load from EpContext model. QNN_CONTEXT_ERROR_CREATE_FROM_BINARY"
+    fault = explain_refusal(error, ["[E] a line"], "model_ctx.onnx")
+    assert fault.where == "model_ctx.onnx"
+    assert fault.what == (
+        "the emulator refuses the artifact: the binary cannot be loaded: it is damaged, or of another QNN version"
+    )
+    assert "compare its sha256" in fault.hint
+    assert "the end of the emulator's log:\n[E] a line\nFailed to load" in fault.hint
+
+
+def test_an_artifact_that_the_emulator_refuses_in_words_nobody_knows() -> None:
+    fault = explain_refusal("[ONNXRuntimeError] : 1 : FAIL : out of luck", [], "model_ctx.onnx")
+    assert fault.what == "the emulator refuses the artifact: out of luck"
+    assert "compile it again" in fault.hint

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 
-from npubake.errors import Fault, StageError
+from npubake.errors import StageError
 from npubake.toolchains.process import serve
 from npubake.toolchains.qualcomm.htp.htp_files import WRAPPER, done_name, file_name
 from npubake.toolchains.qualcomm.htp.session import Log, open_emulator, open_session
+from npubake.toolchains.qualcomm.htp.translation import explain_refusal
 
 # What onnxruntime raises for an artifact or a feed that it does not take; all else is a bug and ends this process.
 _REFUSED = (
@@ -46,10 +47,7 @@ def run_here(request: Mapping[str, Any]) -> dict[str, Any]:
                 np.save(file_name(example, place, "out"), np.asarray(value), allow_pickle=False)
             Path(done_name(example)).touch()
     except _REFUSED as error:
-        said = "; ".join([*log.lines[-5:], str(error)])
-        hint = "the binary was changed or is of another SDK; compile it again with the SDK that is installed"
-        fault = Fault(where=WRAPPER, what=f"the emulator refuses the artifact: {said}", hint=hint)
-        raise StageError(fault) from error
+        raise StageError(explain_refusal(str(error), log.lines, WRAPPER)) from error
     return {}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from npubake.errors import Fault, PlatformError, StageError
+from npubake.errors import Fault, PlatformError, RecipeError, StageError
 from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
 from npubake.toolchains.qualcomm.htp import checks
 from npubake.toolchains.qualcomm.htp.compiling import Asked, attempt
@@ -33,8 +33,9 @@ def refuse_lane(platform: HtpPlatform, lane: str) -> None:
 def look_ahead(compilable: onnx.ModelProto, platform: HtpPlatform, options: CompilerOptions) -> dict[str, Any]:
     """The report: ``{version, soc_model, qnn_operators: {type: count}, cpu_nodes: [names that stay on the CPU]}``.
 
-    Raises StageError with every node that the compiler refuses and that ``cpu_nodes`` does not name; RecipeError for a
-    name there that is no node; PlatformError for a platform that the compiler knows otherwise.
+    Raises RecipeError with every node that the compiler refuses and that ``cpu_nodes`` does not name, and for a name
+    there that is no node; PlatformError for a platform that the compiler knows otherwise; StageError where it fails
+    otherwise.
     """
     operators = Operators.of(compilable)
     checks.refuse_unknown_nodes(options.cpu_nodes, operators)
@@ -43,9 +44,10 @@ def look_ahead(compilable: onnx.ModelProto, platform: HtpPlatform, options: Comp
     trace = read_trace(made.trace, made.log, operators)
     refused = trace.without(options.cpu_nodes)
     if made.error:
-        raise StageError(*explain_failure(made.error, made.log, refused, operators, platform))
+        told = explain_failure(made.error, made.log, refused, operators, platform)
+        raise (RecipeError if refused.unsupported else StageError)(*told)
     if refused.unsupported:
-        raise StageError(*explain_nodes(refused.unsupported, operators, platform))
+        raise RecipeError(*explain_nodes(refused.unsupported, operators, platform))
     return {
         "version": 1,
         "soc_model": ",".join(str(model) for model in platform.soc_models),

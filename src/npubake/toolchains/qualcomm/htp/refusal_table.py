@@ -10,7 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _HERE = "seen with onnxruntime-qnn 2.7.0 (QNN 2.51.0)"
-_CPU = "or name it in toolchain_options.qualcomm.cpu_nodes"
+TO_THE_CPU = "or name it in toolchain_options.qualcomm.cpu_nodes"
+# Layers whose layout onnxruntime changes before the compiler is asked about them: refused then, they are lost, and no
+# CPU node takes their place ("inserted using the NHWC format"). Each measured with a float layer on soc_model 93.
+LAID_OUT = frozenset(
+    {
+        "AveragePool",
+        "BatchNormalization",
+        "Conv",
+        "ConvTranspose",
+        "DepthToSpace",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "GridSample",
+        "InstanceNormalization",
+        "LRN",
+        "Resize",
+        "SpaceToDepth",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +41,11 @@ class Row:
     source: str
 
 
+def on_the_spot(op_type: str, do: str) -> str:
+    """What to do about a layer, without the advice to leave it to the CPU where that is not taken."""
+    return do.removesuffix(f"; {TO_THE_CPU}") if op_type in LAID_OUT else do
+
+
 def _row(pattern: str, because: str, do: str, source: str) -> Row:
     return Row(pattern=re.compile(pattern, re.DOTALL), because=because, do=do, source=source)
 
@@ -32,7 +55,7 @@ REASONS: tuple[Row, ...] = (
     _row(
         r"The SocModel doesn't support FP16",
         "it computes in float, and the SoC has no float unit",
-        "quantise it: a lane or override of integers, no float group; " + _CPU,
+        "quantise it: a lane or override of integers, no float group; " + TO_THE_CPU,
         _HERE + ", soc_model 93; onnxruntime #18351",
     ),
     _row(
@@ -44,13 +67,13 @@ REASONS: tuple[Row, ...] = (
     _row(
         r"has incorrect Rank (?P<rank>\d+)",
         "it works on tensors of {rank} dimensions, more than the HTP takes",
-        "fold dimensions with a Reshape in the model; " + _CPU,
+        "fold dimensions with a Reshape in the model; " + TO_THE_CPU,
         _HERE + ", Add of seven dimensions",
     ),
     _row(
         r"has incorrect (?P<fact>\w+ \S+?)[,.]",
         "the HTP does not take its {fact}",
-        "change the layer or its precision in the recipe; " + _CPU,
+        "change the layer or its precision in the recipe; " + TO_THE_CPU,
         _HERE + ": the validator's own words",
     ),
     _row(
@@ -68,13 +91,13 @@ REASONS: tuple[Row, ...] = (
     _row(
         r"Operators of type `(?P<type>.*?)` are not supported",
         "the HTP compiler has no operator {type}",
-        "replace it with operators that it has; " + _CPU,
+        "replace it with operators that it has; " + TO_THE_CPU,
         _HERE + ": Sinh, Celu, Mish, Shrink, Softsign, Acosh",
     ),
     _row(
         r"expects (?P<wants>[^.]*)",
         "the compiler expects {wants}",
-        "change the layer as it says; " + _CPU,
+        "change the layer as it says; " + TO_THE_CPU,
         _HERE + ": the provider's own words",
     ),
 )
@@ -174,6 +197,12 @@ SESSIONS: tuple[Row, ...] = (
         "the binary is for another HTP architecture than v{arch}",
         "build the target of this board, or one platform of several SoCs (qcs9075+qcs8275)",
         "executorch #4973, #1176",
+    ),
+    _row(
+        r"No runnable cache selected",
+        "the binary is for several SoCs, and the emulator opens none such",
+        "run the target of one of these SoCs",
+        _HERE + ", soc_model 77,82",
     ),
     _row(
         r"\b1004\b|INVALID_ARGUMENT",

@@ -14,7 +14,7 @@ import onnx
 from npubake.errors import Fault
 from npubake.toolchains.qualcomm.facts import HtpPlatform
 from npubake.toolchains.qualcomm.htp.operators import Operators
-from npubake.toolchains.qualcomm.htp.refusal_table import FORMS, REASONS, REPLACEMENTS, SESSIONS, Row
+from npubake.toolchains.qualcomm.htp.refusal_table import FORMS, REASONS, REPLACEMENTS, SESSIONS, Row, on_the_spot
 from npubake.toolchains.qualcomm.htp.trace import Trace, Unsupported
 
 _LOG_LINES = 12  # of the raw log's end that a fault shows
@@ -35,7 +35,8 @@ def explain_failure(
         because, do = told
         return (Fault(what=f"the HTP compiler refuses the model: {because}", where=platform.name, hint=_hint(do, log)),)
     if nodes:
-        return (*nodes[:-1], _with_log(nodes[-1], log))
+        rest = [line for line in log if "LogNodeSupport] Validation FAILED" not in line]  # what the nodes' faults say
+        return (*nodes[:-1], _with_log(nodes[-1], rest))
     what = f"the HTP compiler failed: {_first_line(error)}"
     return (Fault(what=what, where=platform.name, hint=_hint("no known message: report it with this log", log)),)
 
@@ -46,6 +47,17 @@ def explain_text(text: str) -> tuple[str, str] | None:
         if row.pattern.search(text):
             return _told(row, text)
     return None
+
+
+def explain_refusal(error: str, log: Sequence[str], where: str) -> Fault:
+    """Why the emulator does not take an artifact. error: what onnxruntime raised; where: the artifact's file."""
+    told = explain_text("\n".join([error, *log]))
+    if told is None:
+        hint = "the binary was changed or is of another SDK; compile it again with the SDK that is installed"
+        what = f"the emulator refuses the artifact: {_first_line(error)}"
+        return Fault(what=what, where=where, hint=_hint(hint, log, "emulator"))
+    hint = _hint(told[1], [*log, _first_line(error)], "emulator")
+    return Fault(what=f"the emulator refuses the artifact: {told[0]}", where=where, hint=hint)
 
 
 def explain_nodes(unsupported: Sequence[Unsupported], operators: Operators, platform: HtpPlatform) -> tuple[Fault, ...]:
@@ -76,7 +88,7 @@ def _because(one: Unsupported, node: onnx.NodeProto | None, operators: Operators
                 because += _open_sizes(node, operators)
             if one.op_type in REPLACEMENTS and "has no operator" in because:
                 do = f"write it as {REPLACEMENTS[one.op_type]}; {do.partition('; ')[2]}"
-            return because, do
+            return because, on_the_spot(one.op_type, do)
     held = _held(node, operators)
     said = f" ({one.reasons[0]})" if one.reasons else ""
     hint = FORMS.get(one.op_type, "give it another precision in the recipe (layer_overrides), or replace it")
@@ -125,9 +137,12 @@ def _with_log(fault: Fault, log: Sequence[str]) -> Fault:
     return Fault(what=fault.what, where=fault.where, path=fault.path, hint=_hint(fault.hint, log))
 
 
-def _hint(do: str, log: Sequence[str]) -> str:
-    said = [line for line in log if not any(word in line for word in _NOISE)][-_LOG_LINES:]
-    return do if not said else do + "\nthe end of the compiler's log:\n" + "\n".join(line[:300] for line in said)
+def _hint(do: str, log: Sequence[str], whose: str = "compiler") -> str:
+    told = dict.fromkeys(
+        line for line in log if not any(word in line for word in _NOISE)
+    )  # the compiler is asked twice
+    said = list(told)[-_LOG_LINES:]
+    return do if not said else do + f"\nthe end of the {whose}'s log:\n" + "\n".join(line[:300] for line in said)
 
 
 def _first_line(error: str) -> str:
