@@ -49,10 +49,10 @@ def outcome(prepared: Prepared, record: RunRecord, moved: Mapping[str, str]) -> 
 def _placed(prepared: Prepared, result: TaskResult) -> BuildError:
     """The task's error; a fault that knows its place in the recipe by path gets the file and line."""
     assert result.error is not None
-    recipes = [subject.target.recipe for subject in prepared.subjects if subject.name in result.task.targets]
+    target = next(subject.target for subject in prepared.subjects if subject.name in result.task.targets)
     faults = [
-        replace(fault, where=recipes[0].where(fault.path)) if fault.path.startswith("$") else fault
-        for fault in result.error.faults
+        replace(fault, path=path, where=target.recipe.where(path)) if fault.path.startswith("$") else fault
+        for fault, path in ((fault, target.place(fault.path)) for fault in result.error.faults)
     ]
     return type(result.error)(*faults)
 

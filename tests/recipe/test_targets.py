@@ -259,3 +259,15 @@ def test_a_pair_and_a_platform_of_its_targets_name_collide(tmp_path: Path) -> No
     with pytest.raises(RecipeError) as caught:
         load_catalogue(tmp_path)
     assert "r_qcs9075-qcs8275" in caught.value.faults[0].what
+
+
+def test_a_runtime_input_of_a_platforms_own_is_found_below_its_options(tmp_path: Path) -> None:
+    pair, plain = "qcs9075+qcs8275", "runtime_input: {images: {type: nv12, range: full}}\n"
+    own = f"platform_options: {{{pair}: {{runtime_input: {{images: {{type: rgb}}}}}}}}\n"
+    text = SMALL.replace("[generic]", f"[qcs9075, {pair}]")
+    single, both = targets(load_recipe(write(tmp_path, "r.yaml", text + plain + own)), PLATFORMS)
+    path = "$.runtime_input.images.type"
+    assert single.place(path) == path
+    assert both.place(path) == f'$.platform_options["{pair}"].runtime_input.images.type'
+    assert both.recipe.where(both.place(path)).split(":")[-2] == str(len((text + plain + own).splitlines()))
+    assert both.place("$.runtime_input.other.type") == "$.runtime_input.other.type"

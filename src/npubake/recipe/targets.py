@@ -45,6 +45,16 @@ class Target:
     def runtime_inputs(self) -> dict[str, RuntimeInput]:
         return self.recipe.runtime_inputs_on(self.platform.name)
 
+    def place(self, path: str) -> str:
+        """Where the recipe says what a stage found at a JSON path: a runtime input that the platform's own options
+        state stands below them.
+        """
+        for name in self.options.runtime_inputs:
+            general = f"$.runtime_input.{name}"
+            if path == general or path.startswith(f"{general}."):
+                return json_path(("platform_options", self.platform.name)) + path.removeprefix("$")
+        return path
+
 
 def targets(recipe: Recipe, platforms: Mapping[str, Platform], toolchain: str | None = None) -> tuple[Target, ...]:
     """The targets of one recipe in the order of its platforms; ``toolchain`` overrules the recipe's.
