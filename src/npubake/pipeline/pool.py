@@ -38,6 +38,7 @@ FIXED = {  # of the environment of every stage
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMBA_THREADING_LAYER": "workqueue",
+    "ORT_DISABLE_TELEMETRY": "1",
 }
 _MODULES = {  # distribution -> what to import before the fork: slow to import, and no threads or sessions yet
     "numpy": "numpy",

@@ -40,6 +40,9 @@ FIXED = {  # what every process sees; HOME and TMPDIR are its folder
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    # onnxruntime from 1.29 on sends names and hashes of models to its maker. The thread that does it wakes up 9 s after
+    # the start, allocates in the compiler's heap, and other bytes come out of a compile that takes longer.
+    "ORT_DISABLE_TELEMETRY": "1",
     # glibc: memory is filled when it is allocated (255 ^ 255), none is kept aside unfilled, all threads share one heap.
     "GLIBC_TUNABLES": "glibc.malloc.perturb=255:glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1",
 }
