@@ -287,11 +287,11 @@ def main() -> None:
                 if asked.cold:
                     row = Row(**{**asdict(row), "case": case, "figures": {**row.figures, "cold_s": project.cold(case)}})
                 rows.append(row)
+                every.append(row)
                 print(case.name, row.refused or "built", file=sys.stderr, flush=True)
+                if asked.json:
+                    asked.json.write_text(json.dumps([asdict(one) for one in every], indent=1), encoding="utf-8")
             print(f"\n{recipe}\n", *table(rows), sep="\n", flush=True)
-            every += rows
-            if asked.json:
-                asked.json.write_text(json.dumps([asdict(row) for row in every], indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
