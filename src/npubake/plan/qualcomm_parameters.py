@@ -48,7 +48,8 @@ def of_check(subject: Subject) -> dict[str, Any]:
     if by_aimet(subject):
         method = stated(method=(subject.target.recipe.quant_config.calibration.method, "auto"))
         found |= {"quantiser": "aimet", **stated(calibration={**common.get("calibration", {}), **method})}
-    return {**found, **stated(cpu_nodes=list(asked.get("cpu_nodes", ())) or None)}
+    road = (asked.get("road", "wheel"), "wheel")
+    return {**found, **stated(cpu_nodes=list(asked.get("cpu_nodes", ())) or None, road=road)}
 
 
 def of_probe(subject: Subject) -> dict[str, Any]:
@@ -63,10 +64,13 @@ def of_probe(subject: Subject) -> dict[str, Any]:
 
 
 def of_adapt(subject: Subject) -> dict[str, Any]:
-    """Of ``adapt``: no SoC, so that platforms share it; but v68, which takes fewer forms."""
+    """Of ``adapt``: no SoC, so that platforms share it; but v68, which takes fewer forms. Of the compiler's options the
+    one that decides which of its fusions go wrong.
+    """
     march = str(subject.target.platform.march.value)
     edges = stated(io=io(subject), runtime_input=_runtime(subject), march=march if "v68" in march.split(",") else None)
-    return {"lane": subject.target.lane.value, **edges}
+    chosen = stated(optimization=(options(subject).get("optimization", 3), 3))
+    return {"lane": subject.target.lane.value, **edges, **stated(options=chosen)}
 
 
 def of_quantise_aimet(subject: Subject) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def overriding(**settings: Any) -> list[dict[str, Any]]:
         ),
         (
             WITH_FLOAT,
-            {"lane": "a8w8", "runtime_input": {"images": {"type": "nv12", "range": "full"}}},
+            {"lane": "a8w8", "road": "sdk", "runtime_input": {"images": {"type": "nv12", "range": "full"}}},
             ["$.runtime_input.images.type", "$.runtime_input.images"],
             ["nv12", "even"],
         ),
@@ -186,6 +186,7 @@ def test_all_faults_come_at_once(tmp_path: Path) -> None:
         lane="fp16",
         remove={"outputs": ["Softmax"]},
         cpu_nodes=["x"],
+        road="sdk",
         runtime_input={"images": {"type": "yuv444", "range": "full"}},
         metric={"name": "top1"},
     )

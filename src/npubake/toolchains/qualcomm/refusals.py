@@ -18,7 +18,6 @@ from npubake.quant.lanes import NO_KERNEL, float_tensors, holds_float
 from npubake.quant.precisions import Precisions
 from npubake.quant.weight_choice import weight_formats
 from npubake.toolchains import Judged
-from npubake.toolchains.qualcomm.adapting.runtime_types import RUNTIME_TYPES
 from npubake.toolchains.qualcomm.aimet.refusals import aimet_faults
 from npubake.toolchains.qualcomm.htp.refusal_table import TO_THE_CPU, on_the_spot
 
@@ -107,11 +106,17 @@ def _removal_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _runtime_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
+    """Camera frames on the SDK's road, whose converter gets the float model."""
+    if params.get("road") != "sdk":
+        return
+    from npubake.toolchains.qualcomm.qairt.naming import PICTURES  # it loads numpy, which nothing else here needs
+
+    taken = (*PICTURES, "featuremap")
     for name, entry in params.get("runtime_input", {}).items():
         kind = entry.get("type", "featuremap")
-        if kind not in RUNTIME_TYPES:
-            what = f"the board cannot feed {kind} into a context binary: no nodes that the HTP compiler takes decode it"
-            hint = f"Convert it in the application; the binary takes {', '.join(RUNTIME_TYPES)}. "
+        if kind not in taken:
+            what = f"the board cannot feed {kind} into a binary of the SDK's converters: no float nodes decode it there"
+            hint = f"Take 'road: wheel', or convert it in the application; this road takes {', '.join(taken)}. "
             hint += "platform_options.PLATFORM.runtime_input says it for this platform alone."
             yield Fault(what=what, path=f"$.runtime_input.{name}.type", hint=hint)
 

@@ -54,7 +54,14 @@ def quantised_model(
     facts, parameters = model_facts(model), sources.parameters
     assert parameters is not None
     computing = computed_in(summary, parameters)
-    spelling = Speller(model=model, summary=summary, facts=facts, parameters=parameters, computing=computing).spell()
+    spelling = Speller(
+        model=model,
+        summary=summary,
+        facts=facts,
+        parameters=parameters,
+        computing=computing,
+        optimization=request.optimization,
+    ).spell()
     floats = _float_tensors(summary) | frozenset(spelling.like)
     grids = GridTable(spelling=spelling, floats=floats, parameters=parameters, statistics=sources.statistics).decide()
     writer = UnitWriter(

@@ -1,9 +1,12 @@
 """Qualcomm toolchain: spellings that keep the compiler from fusions that it computes wrongly. Operations are edited.
 
 Behind layers of planes (Conv, pools) the compiler makes one kernel of x * Sigmoid(x), and one of Softplus, at 16 bits.
-Beyond eight rows it takes wrong rows, without a word: whole blocks of the result are another's (13 dB at 24 rows; in
-tests/qualcomm/test_misfusing.py). At optimization 2 and 3 it happens at 9 to 12 rows and in narrow planes, at 1 always.
-A Sigmoid that reads its operand through a conversion is not fused; a Softplus of three axes is another kernel.
+Beyond eight rows it takes wrong rows, without a word: whole blocks of the result are another's (20 dB at 12 x 12,
+8 dB at 40 x 7). At optimization 2 and 3 it was found in planes of 9 to 12 rows, and of more rows and up to 8 columns,
+and in none of 92 others; at optimization 1 in all. (tests/qualcomm/test_misfusing.py)
+A Sigmoid that reads its operand through a conversion is not fused; a Softplus of three axes is another kernel. Both
+cost time (a detector whose SiLUs are all kept apart: half as much again, by the compiler's estimate), so that planes
+which are fused rightly stay as they are.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.adapting.operations import Form, Operation, Spelling
 
 _RIGHT_ROWS = 8  # of a plane, up to which the fused kernels are right
-_PLANES = 4  # axes, from which they are taken
+_RIGHT_SIDES = 16  # rows and columns, beyond which they are right, too, but at optimization 1: 12 and 8, and room
+_PLANES = 4  # axes of [N, C, H, W]
+_UNTILED = 1  # optimization that does not cut planes
 _WHY = "at 16 bits the HTP takes wrong rows where it makes one kernel of "
 
 
-def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationParameters) -> None:
-    """Edit ``made``: every 16-bit Sigmoid beside its Mul, and every 16-bit Softplus that is no part of a Mish."""
+def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationParameters, optimization: int) -> None:
+    """Edit ``made``: every 16-bit Sigmoid beside its Mul, and every 16-bit Softplus that is no part of a Mish, where the
+    compiler would go wrong. optimization: what it will be asked for, 1 to 3.
+    """
     wide, readers = _wide_tensors(made, parameters), made.readers()
     operations = list[Operation]()
     for operation in made.operations:
@@ -33,17 +40,24 @@ def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationPa
         source = node.input[0] if node.input else ""
         shape = _shape(source, made.like, summary)
         sixteen = operation.integer and not wide.isdisjoint((source, node.output[0]))
-        beyond = len(shape) >= _PLANES and max(shape[1:]) > _RIGHT_ROWS
-        if sixteen and beyond and node.op_type == "Sigmoid" and _gates(operation, readers):
+        wrong = sixteen and fused_wrongly(shape, optimization)
+        if wrong and node.op_type == "Sigmoid" and _gates(operation, readers):
             what = f"{node.op_type} reads {source} by a conversion of its own"
             made.forms.append(Form(node=node.name, what=what, why=f"{_WHY}x * Sigmoid(x)"))
             operations.append(replace(operation, apart=True))
-        elif sixteen and beyond and node.op_type == "Softplus" and not _of_mish(operation, readers):
+        elif wrong and node.op_type == "Softplus" and not _of_mish(operation, readers):
             made.forms.append(Form(node=node.name, what="Softplus of three axes", why=f"{_WHY}it and a layer before"))
             operations += _of_three_axes(made, operation, shape)
         else:
             operations.append(operation)
     made.operations = operations
+
+
+def fused_wrongly(shape: tuple[int, ...], optimization: int) -> bool:
+    """Whether planes of a shape are among those in which wrong rows are taken; () is none."""
+    if len(shape) < _PLANES or max(shape[1:]) <= _RIGHT_ROWS:
+        return False
+    return optimization == _UNTILED or len(shape) > _PLANES or min(shape[2:]) <= _RIGHT_SIDES
 
 
 def _wide_tensors(made: Spelling, parameters: QuantizationParameters) -> set[str]:

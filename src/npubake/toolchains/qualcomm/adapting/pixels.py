@@ -2,6 +2,7 @@
 
   rgb, bgr   uint8 [N, H, W, 3] -> DequantizeLinear (a step of 1) -> Transpose -> 1 x 1 Conv -> QuantizeLinear
   gray       uint8 [N, 1, H, W] -> DequantizeLinear (a step of 1) -> 1 x 1 Conv -> QuantizeLinear
+  nv12, yuv444   pixels by ``colours``, then as rgb
 
 The linear step, x / (divide_by * std) - mean / std, is the convolution: weights of a power of two of codes with the
 step as scale, exact but for the rounding of float32 scales; the bias an int32 of 1/64 of a pixel's step. Where the
@@ -11,15 +12,19 @@ nothing computes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from npubake.fixedpoint.colour import RuntimeInput
+from npubake.fixedpoint.pixel_nodes import Frame
 from npubake.fixedpoint.runtime_input import frame_of
+from npubake.toolchains.qualcomm.adapting.chain import Chain
+from npubake.toolchains.qualcomm.adapting.colours import BYTES, CAMERA_TYPES, add_pixels
 from npubake.toolchains.qualcomm.adapting.grids import Grid, as_wide
 
 _CODE = 64  # of the weight: a power of two, so that step * code is exact
@@ -33,45 +38,6 @@ class Fed:
     facts: dict[str, Any]
 
 
-@dataclass(slots=True)
-class _Chain:
-    """Nodes behind one input, each reading the last one's result. In integers every result passes a quantiser."""
-
-    prefix: str
-    seen: str
-    nodes: list[onnx.NodeProto]
-    constants: list[onnx.TensorProto]
-
-    def add(self, op_type: str, label: str, *operands: str, **attributes: Any) -> None:
-        name = f"{self.prefix}/{label}"
-        self.nodes.append(helper.make_node(op_type, [self.seen, *operands], [name], name=name, **attributes))
-        self.seen = name
-
-    def constant(self, label: str, value: Any) -> str:
-        name = f"{self.prefix}/{label}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def dequantise(self, label: str, grid: Grid) -> None:
-        self.add("DequantizeLinear", f"{label}/dequantized", *self._steps(label, grid))
-
-    def quantise(self, label: str, grid: Grid) -> None:
-        self.add("QuantizeLinear", f"{label}/quantized", *self._steps(label, grid))
-
-    def through(self, label: str, grid: Grid) -> None:
-        """A quantiser between two nodes."""
-        self.quantise(label, grid)
-        self.add("DequantizeLinear", f"{label}/dequantized", *self._names(label))
-
-    def _steps(self, label: str, grid: Grid) -> tuple[str, str]:
-        self.constant(f"{label}/scale", np.array(grid.scale, np.float32).reshape(()))
-        self.constant(f"{label}/zero_point", np.array(grid.zero_point, grid.dtype).reshape(()))
-        return self._names(label)
-
-    def _names(self, label: str) -> tuple[str, str]:
-        return f"{self.prefix}/{label}/scale", f"{self.prefix}/{label}/zero_point"
-
-
 def feed_pixels(model: onnx.ModelProto, spec: RuntimeInput, codes: str | None, grid: Grid | None) -> Fed:
     """Let the input of ``model`` (edited in place) take bytes. codes: the tensor of its integers, made by the
     QuantizeLinear that alone reads the input; None where the input stays in float.
@@ -79,25 +45,45 @@ def feed_pixels(model: onnx.ModelProto, spec: RuntimeInput, codes: str | None, g
     Raises RecipeError where the input is no such image.
     """
     frame = frame_of(model, spec)
-    plain = spec.mean is None and spec.std is None and spec.type == spec.channels
+    camera = spec.type in CAMERA_TYPES
+    plain = spec.mean is None and spec.std is None and (camera or spec.type == spec.channels)
     pixels = Grid(dtype="uint8", scale=float(np.float32(1.0 / (spec.divide_by or 1))), zero_point=0, by="fixed")
     if not plain:
         pixels = Grid(dtype="uint8", scale=1.0, zero_point=0, by="fixed")
-    chain = _Chain(prefix=f"{spec.name}/runtime", seen=spec.name, nodes=[], constants=[])
+    chain = Chain(prefix=f"{spec.name}/runtime", seen=spec.tensors[0])
     line = spec.type != "gray"  # the board's bytes are [N, H, W, C]; gray has one channel: [N, 1, H, W]
     turned = line != (frame.layout == "NHWC")
-    if turned or not plain or grid is None or not grid.equals(pixels):
+    if camera or turned or not plain or grid is None or not grid.equals(pixels):
         _compute(chain, spec, _Edge(pixels=pixels, grid=grid, line=line, layout=frame.layout, plain=plain))
     _put_in_place(model, spec.name, chain, codes)
-    sizes = (frame.height, frame.width, frame.channels) if line else (1, frame.height, frame.width)
-    shape = [frame.batch, *sizes]
-    value = next(entry for entry in model.graph.input if entry.name == spec.name)
-    value.CopyFrom(helper.make_tensor_value_info(spec.name, TensorProto.UINT8, shape))
-    facts = {"model_input": spec.name, "dtype": "uint8", "shape": shape, "scale": pixels.scale, "zero_point": 0}
+    shapes = _shapes(spec, frame)
+    _take_bytes(model, spec.name, shapes)
+    scale = BYTES.scale if camera else pixels.scale
+    facts = {"model_input": spec.name, "dtype": "uint8", "scale": scale, "zero_point": 0, "kind": spec.type}
     return Fed(
-        inputs={spec.name: {**facts, "kind": spec.type}},
+        inputs={name: {**facts, "shape": shape} for name, shape in shapes.items()},
         facts={**spec.facts(), "height": frame.height, "width": frame.width, "layout": frame.layout},
     )
+
+
+def _shapes(spec: RuntimeInput, frame: Frame) -> dict[str, list[int]]:
+    """Of the board's tensors, by name."""
+    if spec.type == "gray":
+        return {spec.name: [frame.batch, 1, frame.height, frame.width]}
+    if spec.type != "nv12":
+        return {spec.name: [frame.batch, frame.height, frame.width, frame.channels]}
+    luma, chroma = spec.tensors
+    halves = [frame.batch, frame.height // 2, frame.width // 2, 2]
+    return {luma: [frame.batch, frame.height, frame.width, 1], chroma: halves}
+
+
+def _take_bytes(model: onnx.ModelProto, name: str, shapes: Mapping[str, list[int]]) -> None:
+    """Let the board's tensors stand for the input."""
+    made = [helper.make_tensor_value_info(each, TensorProto.UINT8, shape) for each, shape in shapes.items()]
+    inputs = list(model.graph.input)
+    position = next(index for index, value in enumerate(inputs) if value.name == name)
+    del model.graph.input[:]
+    model.graph.input.extend([*inputs[:position], *made, *inputs[position + 1 :]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +97,16 @@ class _Edge:
     plain: bool
 
 
-def _compute(chain: _Chain, spec: RuntimeInput, edge: _Edge) -> None:
+def _compute(chain: Chain, spec: RuntimeInput, edge: _Edge) -> None:
     """From bytes to the input's codes, or its floats where it has no grid."""
-    chain.dequantise("pixels", edge.pixels)
     integer, planar = edge.grid is not None, not edge.line
     held = edge.pixels
-    if edge.line and (edge.layout == "NCHW" or not edge.plain):
+    if spec.type in CAMERA_TYPES:
+        add_pixels(chain, spec, held)
+        planar = True
+    else:
+        chain.dequantise("pixels", held)
+    if not planar and (edge.layout == "NCHW" or not edge.plain):
         chain.add("Transpose", "planar", perm=[0, 3, 1, 2])
         planar = True
         if integer:
@@ -135,7 +125,7 @@ def _compute(chain: _Chain, spec: RuntimeInput, edge: _Edge) -> None:
         chain.quantise("input", edge.grid)
 
 
-def _linear_step(chain: _Chain, spec: RuntimeInput, source_scale: float | None) -> None:
+def _linear_step(chain: Chain, spec: RuntimeInput, source_scale: float | None) -> None:
     """(p / divide_by - mean) / std of planar pixels, channels in the model's order, as a 1 x 1 convolution.
 
     source_scale: of the integers that it reads; None in float.
@@ -143,7 +133,8 @@ def _linear_step(chain: _Chain, spec: RuntimeInput, source_scale: float | None) 
     count = 1 if spec.channels == "gray" else 3
     mean, std = (np.array(values or [neutral] * count) for values, neutral in ((spec.mean, 0.0), (spec.std, 1.0)))
     factors, bias = 1.0 / ((spec.divide_by or 1) * std), -mean / std
-    order = np.eye(count) if spec.type == spec.channels else np.eye(count)[::-1]
+    straight = spec.type in CAMERA_TYPES or spec.type == spec.channels
+    order = np.eye(count) if straight else np.eye(count)[::-1]
     if source_scale is None:
         weights = (order * factors[:, None]).astype(np.float32)[..., None, None]
         names = (chain.constant("weights", weights), chain.constant("bias", bias.astype(np.float32)))
@@ -154,24 +145,13 @@ def _linear_step(chain: _Chain, spec: RuntimeInput, source_scale: float | None) 
     bias_steps = source_scale * np.abs(steps)
     bias_codes = np.rint(bias / bias_steps).astype(np.int32)
     operands = (
-        _dequantised(chain, "weights", codes, np.abs(steps)),
-        _dequantised(chain, "bias", bias_codes, bias_steps),
+        chain.dequantised("weights", codes, np.abs(steps)),
+        chain.dequantised("bias", bias_codes, bias_steps),
     )
     chain.add("Conv", "linear_step", *operands)
 
 
-def _dequantised(chain: _Chain, label: str, codes: Any, steps: Any) -> str:
-    names = [
-        chain.constant(f"{label}/quantized", codes),
-        chain.constant(f"{label}/scale", steps.astype(np.float32)),
-        chain.constant(f"{label}/zero_point", np.zeros(len(steps), codes.dtype)),
-    ]
-    result = f"{chain.prefix}/{label}/dequantized"
-    chain.nodes.append(helper.make_node("DequantizeLinear", names, [result], name=result, axis=0))
-    return result
-
-
-def _put_in_place(model: onnx.ModelProto, name: str, chain: _Chain, codes: str | None) -> None:
+def _put_in_place(model: onnx.ModelProto, name: str, chain: Chain, codes: str | None) -> None:
     """Let what reads the input's codes (or the input itself) read the chain's last result."""
     old = [node for node in model.graph.node if codes is None or codes not in node.output]
     for node in old:

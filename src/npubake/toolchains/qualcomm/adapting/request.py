@@ -9,44 +9,34 @@ from typing import Any
 import onnx
 
 from npubake.calibration.statistics import TensorStatistics
-from npubake.errors import Fault, RecipeError
 from npubake.fixedpoint.colour import RuntimeInput
 from npubake.quant.lanes import parse_lane
 from npubake.quant.parameters import QuantizationParameters
-from npubake.toolchains.qualcomm.adapting.runtime_types import RUNTIME_TYPES
 from npubake.toolchains.qualcomm.facts import Io
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptRequest:
     """lane: canonical spelling; io: what the binary takes and gives; runtime: what the board feeds, by model input;
-    oldest: whether an SoC of v68 is among those it is for, which takes fewer forms.
+    oldest: whether an SoC of v68 is among those it is for, which takes fewer forms; optimization: that the compiler
+    will be asked for.
     """
 
     lane: str
     io: Io = "quantized"
     runtime: tuple[RuntimeInput, ...] = ()
     oldest: bool = False
+    optimization: int = 3
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> AdaptRequest:
-        """From the stage's parameters. Raises RecipeError for a runtime input that has no nodes here."""
+        """From the stage's parameters. Raises RecipeError for a runtime input that does not exist."""
         specs = [RuntimeInput.from_facts(name, facts) for name, facts in params.get("runtime_input", {}).items()]
-        faults = [
-            Fault(
-                what=f"{spec.type} has no nodes that the HTP compiler takes",
-                path=f"$.runtime_input.{spec.name}",
-                hint=f"one of {', '.join(RUNTIME_TYPES)}",
-            )
-            for spec in specs
-            if spec.type not in RUNTIME_TYPES
-        ]
-        if faults:
-            raise RecipeError(*faults)
         return cls(
             lane=parse_lane(params["lane"]).name,
             io=params.get("io", "quantized"),
             oldest="v68" in str(params.get("march") or params.get("platform", {}).get("march", "")).split(","),
+            optimization=params.get("options", {}).get("optimization", 3),
             runtime=tuple(spec for spec in specs if spec.type != "featuremap"),
         )
 

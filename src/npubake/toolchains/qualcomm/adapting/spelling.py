@@ -34,13 +34,16 @@ _ONE_TABLE = "at 8 bits the HTP computes x * Sigmoid(x) by one table"
 
 @dataclass(slots=True, kw_only=True)
 class Speller:
-    """Spells one model. facts: its constants and attributes; computing: of every group, what it computes in."""
+    """Spells one model. facts: its constants and attributes; computing: of every group, what it computes in;
+    optimization: that the compiler will be asked for.
+    """
 
     model: onnx.ModelProto
     summary: GraphSummary
     facts: ModelFacts
     parameters: QuantizationParameters
     computing: Mapping[str, Computing]
+    optimization: int = 3
 
     def spell(self) -> Spelling:
         """Raises StageError with every layer whose weights have no form that the compiler takes."""
@@ -60,7 +63,7 @@ class Speller:
                 self._spell_plain(made, group, members)
         if faults:
             raise StageError(*faults)
-        keep_apart(made, self.summary, self.parameters)
+        keep_apart(made, self.summary, self.parameters, self.optimization)
         return made
 
     def _spell_plain(self, made: Spelling, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> None:
