@@ -84,21 +84,25 @@ def overriding(**settings: Any) -> list[dict[str, Any]]:
         ),
         (
             WITH_FLOAT,
-            {"lane": "w4a16", "weights": {"granularity": "per_tensor"}},
-            ["$.quant_config.weights.granularity"],
-            ["one scale for the whole tensor"],
+            {"lane": "a8w8", "layer_overrides": overriding(fuse=False)},
+            ["$.layer_overrides[0].set.fuse"],
+            ["every result has a quantiser of its own"],
         ),
         (
             WITH_FLOAT,
-            {"lane": "a8w8", "layer_overrides": overriding(weights="int4", granularity="per_tensor")},
-            ["$.layer_overrides[0].set.granularity"],
-            ["/head/Conv"],
+            {"lane": "w4a16", "weights": {"granularity": "per_tensor", "symmetric": False}},
+            ["$.quant_config.weights.symmetric"],
+            ["weights of 4 bits with a zero point"],
         ),
         (
             WITH_FLOAT,
-            {"lane": "a8w8", "weights": {"granularity": "per_tensor"}, "layer_overrides": overriding(weights="int4")},
-            ["$.layer_overrides[0].set.weights"],
-            ["/head/Conv"],
+            {
+                "lane": "a8w8",
+                "weights": {"granularity": "per_tensor", "symmetric": False},
+                "layer_overrides": overriding(weights="int4"),
+            },
+            ["$.quant_config.weights.symmetric"],
+            ["weights of 4 bits with a zero point: /head/Conv"],
         ),
         (
             WITH_FLOAT,
@@ -164,6 +168,7 @@ def test_each_refusal_at_its_place(
         {"lane": "a8w8", "runtime_input": {"images": {"type": "bgr"}}, "cpu_nodes": ["/head/Conv"]},
         {"lane": "a8w8", "quantiser": "aimet"},
         {"lane": "a8w8", "layer_overrides": overriding(weights="int4")},
+        {"lane": "a8w8", "layer_overrides": overriding(weights="int4", granularity="per_tensor")},
     ],
 )
 def test_what_an_soc_without_float_takes(tmp_path: Path, params: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ def judge(
     to, None where the lane is not known.
     """
     faults = [*_lane_faults(params), *_removal_faults(params), *_runtime_faults(params), *_cpu_faults(summary, params)]
+    faults += _fusion_faults(overrides, resolved)
     if params.get("quantiser") == "aimet":
         faults += aimet_faults(params)
     if precisions is None:
@@ -121,6 +122,15 @@ def _runtime_faults(params: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault(what=what, path=f"$.runtime_input.{name}.type", hint=hint)
 
 
+def _fusion_faults(overrides: Sequence[Mapping[str, Any]], resolved: Sequence[ResolvedOverride]) -> Iterator[Fault]:
+    """``fuse: false``, which asks for a quantiser between a layer and its function: here there is one everywhere."""
+    for entry in resolved:
+        if entry.groups and overrides[entry.index].get("set", {}).get("fuse") is False:
+            what = "every result has a quantiser of its own on the HTP, and its compiler alone decides what it fuses"
+            hint = "Remove it; platform_options.PLATFORM.layer_overrides says it for the other platforms alone."
+            yield Fault(what=what, path=f"$.{entry.path}.set.fuse", hint=hint)
+
+
 def _cpu_faults(summary: GraphSummary, params: Mapping[str, Any]) -> Iterator[Fault]:
     """Nodes that may stay on the CPU and do not exist."""
     known = [node.name for node in summary.nodes]
@@ -177,8 +187,8 @@ def _weight_faults(
             found.setdefault((_place(places, group, "granularity", "group_size"), _GROUPS), []).append(group)
         elif held.granularity == "per_channel" and not held.symmetric:
             found.setdefault(("quant_config.weights.symmetric", _ZERO_POINTS), []).append(group)
-        elif held.dtype == "int4" and held.granularity == "per_tensor":
-            found.setdefault((_place(places, group, "granularity", "weights"), _NARROW), []).append(group)
+        elif held.dtype == "int4" and not held.symmetric:
+            found.setdefault(("quant_config.weights.symmetric", _NARROW), []).append(group)
     for (path, why), groups in found.items():
         named = f"{', '.join(groups[:_SHOWN])}" + (f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else "")
         yield Fault(what=f"{why}: {named}", path=f"$.{path}", hint=_HINTS[why])
@@ -186,11 +196,11 @@ def _weight_faults(
 
 _GROUPS = "the HTP compiler takes no weights with a scale for each group of input channels"
 _ZERO_POINTS = "the HTP compiler takes no weights with a zero point for each channel"
-_NARROW = "the HTP compiler takes no weights of 4 bits with one scale for the whole tensor"
+_NARROW = "the HTP compiler takes no weights of 4 bits with a zero point"
 _HINTS: Mapping[str, str] = {
     _GROUPS: "Take per_channel.",
     _ZERO_POINTS: "Say 'symmetric: true', or 'granularity: per_tensor', where a zero point is taken.",
-    _NARROW: "Take per_channel, symmetric; or 8 bits.",
+    _NARROW: "Say 'symmetric: true', or take 8 bits.",
 }
 
 
