@@ -108,6 +108,16 @@ def test_that_named_nodes_may_stay_on_the_cpu(tmp_path: Path) -> None:
     assert report["cpu_nodes"] == ["op1"]
 
 
+def test_a_node_that_the_cpu_cannot_take_is_refused_though_it_is_named(tmp_path: Path) -> None:
+    """The provider crashes at it."""
+    (fault,) = refused(
+        RecipeError, ("Sigmoid", "Mish", "Sinh", "Relu"), tmp_path, options={"cpu_nodes": ["op1", "op2"]}
+    ).faults
+    assert fault.where == "op1"
+    assert "x * Tanh(Softplus(x))" in fault.hint
+    assert "cpu_nodes" not in fault.hint
+
+
 def test_that_the_smoke_compile_tells_the_versions() -> None:
     found = smoke()
     assert found.compiled, found.why

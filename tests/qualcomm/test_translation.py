@@ -32,7 +32,7 @@ def test_an_operator_that_the_compiler_does_not_have(op_type: str) -> None:
     assert f"node after0 ({op_type}) cannot run on qcs9075 (HTP v73)" in fault.what
     assert f"no operator {op_type}" in fault.what
     assert REPLACEMENTS[op_type] in fault.hint
-    assert "cpu_nodes" in fault.hint
+    assert ("cpu_nodes" in fault.hint) is (op_type != "Mish")  # the provider crashes at a Mish left to the CPU
     assert "compiler's log" in fault.hint
 
 

@@ -16,6 +16,7 @@ from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
 from npubake.toolchains.qualcomm.htp import checks
 from npubake.toolchains.qualcomm.htp.compiling import Asked, attempt
 from npubake.toolchains.qualcomm.htp.operators import Operators
+from npubake.toolchains.qualcomm.htp.refusal_table import NEVER_ON_THE_CPU
 from npubake.toolchains.qualcomm.htp.trace import read_trace
 from npubake.toolchains.qualcomm.htp.translation import explain_failure, explain_nodes
 
@@ -44,6 +45,8 @@ def look_ahead(compilable: onnx.ModelProto, platform: HtpPlatform, options: Comp
     trace = read_trace(made.trace, made.log, operators)
     refused = trace.without(options.cpu_nodes)
     if made.error:
+        lost = [one.node for one in trace.unsupported if one.op_type in NEVER_ON_THE_CPU]
+        refused = trace.without([name for name in options.cpu_nodes if name not in lost])
         told = explain_failure(made.error, made.log, refused, operators, platform)
         raise (RecipeError if refused.unsupported else StageError)(*told)
     if refused.unsupported:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 _HERE = "seen with onnxruntime-qnn 2.7.0 (QNN 2.51.0)"
 TO_THE_CPU = "or name it in toolchain_options.qualcomm.cpu_nodes"
-# Layers whose layout onnxruntime changes before the compiler is asked about them: refused then, they are lost, and no
-# CPU node takes their place ("inserted using the NHWC format"). Each measured with a float layer on soc_model 93.
-LAID_OUT = frozenset(
+# Layers that no CPU node replaces. Of most the layout is changed before the compiler is asked about them: refused then,
+# they are lost ("inserted using the NHWC format"; each measured as a float layer on soc_model 93). At a Mish that is
+# left to the CPU the provider crashes (soc_model 77).
+NEVER_ON_THE_CPU = frozenset(
     {
         "AveragePool",
         "BatchNormalization",
@@ -25,6 +26,7 @@ LAID_OUT = frozenset(
         "GridSample",
         "InstanceNormalization",
         "LRN",
+        "Mish",
         "Resize",
         "SpaceToDepth",
     }
@@ -43,7 +45,7 @@ class Row:
 
 def on_the_spot(op_type: str, do: str) -> str:
     """What to do about a layer, without the advice to leave it to the CPU where that is not taken."""
-    return do.removesuffix(f"; {TO_THE_CPU}") if op_type in LAID_OUT else do
+    return do.removesuffix(f"; {TO_THE_CPU}") if op_type in NEVER_ON_THE_CPU else do
 
 
 def _row(pattern: str, because: str, do: str, source: str) -> Row:
