@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = {"runtime": ["install"], "dev": ["install", "dev"], "qualcomm": ["install", "dev", "qualcomm"]}
+LOCKS = {
+    "runtime": ["install"],
+    "dev": ["install", "dev"],
+    "qualcomm": ["install", "dev", "qualcomm"],
+    "aimet": ["install", "dev", "qualcomm", "aimet"],
+}
 OPTIONS = (
     "--quiet",
     "--generate-hashes",
