@@ -1,4 +1,4 @@
-"""Weights of 4 bits with one scale for the whole tensor, by the real compiler: adapt writes the scale for each channel."""
+"""Weights of 4 bits with one scale for a whole tensor, by the real compiler: adapt writes it for each channel."""
 
 from __future__ import annotations
 

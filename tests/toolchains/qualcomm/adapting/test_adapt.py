@@ -159,3 +159,41 @@ def test_the_boards_bytes_become_the_models_input(
     got = codes if held["scale"] is None else (codes.astype(np.float32) - held["zero_point"]) * held["scale"]
     step = {"a8w8": 4.9 / 255 if normalised else 1 / 255, "a16w8": 0.002, "fp16": 1e-5}[lane]
     np.testing.assert_allclose(got, np.maximum(planes, 0), atol=1.05 * step)
+
+
+def test_a_layer_of_16_bits_among_others_of_8() -> None:
+    """The narrow operand is converted on its edge, on a grid of the same range; what is made has 16 bits, and both
+    models agree with the float one better than all in 8 bits.
+    """
+    model = convolution(
+        node("Relu", "c", "r"), node("Conv", "r v", "out"), v=WEIGHTS[:4, :, :1, :1].repeat(2, 1)[:, :6]
+    )
+    narrow, mixed = of_lane(model, "a8w8"), of_lane(model, "a8w8", int16=("out/Conv",))
+    tensors = mixed.record["tensors"]
+    assert (tensors["x"]["dtype"], tensors["out"]["dtype"]) == ("uint8", "uint16")
+    assert mixed.record["outputs"]["out"]["dtype"] == "uint16"
+    floats = runs(model, FEEDS, "out")
+    assert decibels(floats, runs(mixed.model, FEEDS, "out")) > decibels(floats, runs(narrow.model, FEEDS, "out"))
+    stored = {each.name: numpy_helper.to_array(each) for each in mixed.model.graph.initializer}
+    second = next(each for each in mixed.model.graph.node if each.name == "out/Conv")
+    read = next(each for each in mixed.model.graph.node if second.input[0] in each.output)
+    assert stored[read.input[2]].dtype == np.uint16
+
+
+def test_only_planes_that_the_compiler_fuses_wrongly_are_kept_apart() -> None:
+    silu = (node("Sigmoid", "c", "s"), node("Mul", "c s", "out"))
+    for lane, plane, optimization, apart in (
+        ("a16w8", (12, 12), 3, True),
+        ("a16w8", (20, 20), 3, False),
+        ("a16w8", (20, 20), 1, True),
+        ("a16w8", (8, 8), 1, False),
+        ("a8w8", (12, 12), 3, False),
+    ):
+        held = {"w": WEIGHTS}
+        model = float_model([node("Conv", "x w", "c", pads=[1] * 4), *silu], {"x": [1, 4, *plane]}, held, ["out"])
+        feeds = [{"x": RANDOM.uniform(-2, 3, (1, 4, *plane)).astype(np.float32)}]
+        made = adapted(model, feeds, lane, AdaptRequest(lane=lane, optimization=optimization))
+        gate, product = (
+            next(each for each in made.model.graph.node if each.op_type == kind) for kind in ("Sigmoid", "Mul")
+        )
+        assert (gate.input[0] != product.input[0]) == apart

@@ -30,8 +30,8 @@ _WHY = "at 16 bits the HTP takes wrong rows where it makes one kernel of "
 
 
 def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationParameters, optimization: int) -> None:
-    """Edit ``made``: every 16-bit Sigmoid beside its Mul, and every 16-bit Softplus that is no part of a Mish, where the
-    compiler would go wrong. optimization: what it will be asked for, 1 to 3.
+    """Edit ``made``: every 16-bit Sigmoid beside its Mul, and every 16-bit Softplus that is no part of a Mish, where
+    the compiler would go wrong. optimization: what it will be asked for, 1 to 3.
     """
     wide, readers = _wide_tensors(made, parameters), made.readers()
     operations = list[Operation]()
