@@ -16,6 +16,8 @@ from tests.e2e.qairt_site import Site
 from tests.e2e.workspace import Result
 from tests.toolchains.qualcomm.qairt.fake_sdk import HOST, fail, make_sdk, told
 
+GENERATOR = "qnn-context-binary-generator"
+
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Site:
@@ -47,10 +49,9 @@ def faults(result: Result) -> list[dict[str, str]]:
 
 def test_a_fake_sdk_is_driven_from_the_float_model_to_the_bundle(pristine: Site) -> None:
     """The float artifact and its run, then the quantised one with encodings, read back, run, verified, packed."""
-    assert pristine.tools()[:11] == [  # what another test ran with the same SDK comes behind
-        *("qairt-converter", "qnn-context-binary-generator", "qnn-context-binary-utility", "qnn-net-run"),
-        *("qairt-converter", "qairt-quantizer", "qnn-context-binary-generator", "qnn-context-binary-utility"),
-        "qnn-net-run",
+    assert pristine.tools()[:13] == [  # what another test ran with the same SDK comes behind
+        *("qairt-converter", GENERATOR, GENERATOR, "qnn-context-binary-utility", "qnn-net-run"),
+        *("qairt-converter", "qairt-quantizer", GENERATOR, GENERATOR, "qnn-context-binary-utility", "qnn-net-run"),
         *("qnn-context-binary-utility", "qnn-net-run"),
     ]
     manifest = pristine.made("manifest.json")
@@ -140,6 +141,13 @@ def test_a_tool_that_ends_well_and_writes_nothing_is_not_believed(bare: Site, to
     assert "wrote no" in fault["what"]
 
 
+def test_a_generator_that_gives_other_bytes_each_time_stops_the_build(bare: Site) -> None:
+    fail(bare.sdk, stamps=True)
+    (fault, *_) = faults(bare.build())
+    assert fault["where"] == GENERATOR
+    assert "two runs" in fault["what"]
+
+
 def test_tensors_that_fell_to_float_stop_the_build(bare: Site) -> None:
     fail(bare.sdk, fell=3)
     (fault, *_) = faults(bare.build())
@@ -155,7 +163,8 @@ def test_an_encoding_that_fits_no_tensor_stops_the_build(bare: Site) -> None:
 def test_without_statistics_it_cannot_be_told(bare: Site) -> None:
     fail(bare.sdk, silent=True)
     (fault, *_) = faults(bare.build())
-    assert "printed no statistics" in fault["what"]
+    assert "[MISSING ENC.] N of M tensors" in fault["what"]
+    assert "qairt-quantizer" in fault["what"]
 
 
 def test_a_binary_for_another_soc_stops_the_build(bare: Site) -> None:
@@ -274,8 +283,8 @@ def test_the_exported_script_drives_the_fake_sdk_as_the_build_did(pristine: Site
     assert done.returncode == 0, done.stderr
     by_hand = [[word.replace(str(sdk), "SDK") for word in line] for line in told(sdk)]
     built = [[word.replace(str(pristine.sdk), "SDK") for word in line] for line in told(pristine.sdk)]
-    assert by_hand[:-1] == built[4:8]
-    assert by_hand[-1] == [word for word in built[8] if not word.startswith("--use_native")]
+    assert by_hand[:-1] == [*built[5:8], built[9]]  # by hand the generator runs once
+    assert by_hand[-1] == [word for word in built[10] if not word.startswith("--use_native")]
     assert (folder / "context" / "model_ctx_qnn.bin").read_bytes() == (
         pristine.workspace.root / "build" / "small" / "model_ctx_qnn.bin"
     ).read_bytes()

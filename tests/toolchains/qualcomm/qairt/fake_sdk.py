@@ -14,6 +14,7 @@ import base64
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ def told(root: Path) -> list[list[str]]:
 
 def fail(root: Path, **faults: Any) -> None:
     """exits: a tool that ends with status 1; fell: tensors that become float; unmatched: a name that no tensor has;
-    silent: no statistics; soc: another SoC in the binary; short: files of qnn-net-run one byte short; drops: no output.
+    silent: no statistics; soc: another SoC in the binary; short: files of qnn-net-run one byte short; drops: no output;
+    stamps: other bytes each time.
     """
     (root / "faults.json").write_text(json.dumps(faults))
 
@@ -131,6 +133,8 @@ def _generate(given: dict[str, str], faults: dict[str, Any], _words: list[str]) 
     device = json.loads(Path(outer["config_file_path"]).read_text())["devices"][0]
     soc = device.get("soc_model", device.get("soc_id"))
     held |= {"soc": faults.get("soc", soc), "arch": int(device["dsp_arch"][1:])}
+    if faults.get("stamps"):
+        held |= {"stamp": time.monotonic_ns()}
     (Path(given["--output_dir"]) / f"{given['--binary_file']}.bin").write_text(json.dumps(held))
 
 

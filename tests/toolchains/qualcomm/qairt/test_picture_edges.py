@@ -1,4 +1,4 @@
-"""What stands between a board's bytes and the model, before the converter: values by numpy, encodings by their rules."""
+"""What stands between a board's bytes and the model, for the converter: values by numpy, encodings by their rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Case:
     def __init__(self, kind: str, channels: str, layout: str, lane: str, *, normalised: bool) -> None:
         random = np.random.default_rng(5)
         self.count = 1 if channels == "gray" else 3
-        self.mean, self.std = (MEAN[: self.count], STD[: self.count]) if normalised else (None, None)
+        self.mean: tuple[float, ...] | None = MEAN[: self.count] if normalised else None
+        self.std: tuple[float, ...] | None = STD[: self.count] if normalised else None
         self.kind, self.channels, self.layout, self.lane = kind, channels, layout, lane
         facts = {"type": kind, "channels": channels, "mean": self.mean, "std": self.std}
         held = {"w": random.standard_normal((4, self.count, 3, 3)).astype(np.float32)}
@@ -73,7 +74,7 @@ class Case:
     def last(self) -> str:
         """The tensor that the model's first node reads now."""
         first = next(each for each in self.fed.model.graph.node if each.name == self.model.graph.node[0].name)
-        return first.input[0]
+        return str(first.input[0])
 
 
 ALL = [
@@ -104,7 +105,9 @@ def test_bytes_become_what_the_model_was_fed(
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-@pytest.mark.parametrize(("kind", "channels", "layout", "lane", "normalised"), [p for p in ALL if "fp16" not in p.id])
+@pytest.mark.parametrize(
+    ("kind", "channels", "layout", "lane", "normalised"), [p for p in ALL if "fp16" not in p.values]
+)
 def test_every_tensor_behind_the_bytes_has_an_encoding(
     kind: str, channels: str, layout: str, lane: str, normalised: bool
 ) -> None:

@@ -139,8 +139,15 @@ def _judge(found: Statistics, asked: Conversion, record: Mapping[str, Any]) -> N
         return
     refuse_unmatched(found, len(record["coverage"]["float"]))
     if not found.stated:
-        what = f"the tools of QAIRT SDK {asked.version} printed no statistics of encodings"
-        hint = "so that it cannot be told whether each was taken; converter: qnn prints them, or take road: wheel"
+        tools = " and ".join(command.tool for command in commands.conversion(asked)[:-1])
+        what = (
+            f"{tools} of QAIRT SDK {asked.version} printed no line '[MISSING ENC.] N of M tensors were missing "
+            "encodings', so that it cannot be told whether each encoding was taken"
+        )
+        hint = (
+            "qnn-onnx-converter of 2.44 prints it (AIMET issue 4090): take sdk: {converter: qnn}, or road: wheel. What "
+            "the tools did say stands in the log of this stage: report it with the SDK's version"
+        )
         raise StageError(Fault(what=what, where="quantisation overrides", hint=hint))
 
 

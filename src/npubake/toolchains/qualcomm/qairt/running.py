@@ -6,6 +6,7 @@ print is kept, with the folder's, the SDK's and the machine's marks taken out, s
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from npubake.toolchains.qualcomm.qairt.encodings import EncodingsVersion, check_
 from npubake.toolchains.qualcomm.qairt.raw_files import LIST
 from npubake.toolchains.qualcomm.qairt.sdk import EXTENSIONS, HOST, Sdk
 
+_MADE = f"{commands.BINARY_FOLDER}/{commands.BINARY}.bin"
 TIMEOUT = 3600.0  # seconds of one tool; conversions of large models take minutes
 # What differs between two runs of the same tool: clocks, processes, addresses, durations.
 _PASSING = (
@@ -100,9 +102,25 @@ def convert(shop: Workshop, request: Request) -> bytes:
         shop.write(commands.ENCODINGS, text.encode())
     for folder in ("float", commands.BINARY_FOLDER):
         (shop.folder / folder).mkdir()
-    for command, made in zip(commands.conversion(request.conversion), products(request.conversion), strict=True):
+    steps = commands.conversion(request.conversion)
+    for command, made in zip(steps, products(request.conversion), strict=True):
         shop.run(command, made)
-    return shop.read(f"{commands.BINARY_FOLDER}/{commands.BINARY}.bin")
+    binary = shop.read(_MADE)
+    _require_repeatable(shop, steps[-1], binary)
+    return binary
+
+
+def _require_repeatable(shop: Workshop, generate: Command, binary: bytes) -> None:
+    """Run the generator again from the same DLC or library; its time stamps stay out of this. Raises StageError."""
+    (shop.folder / _MADE).unlink()
+    shop.run(generate, _MADE)
+    again = shop.read(_MADE)
+    if again != binary:
+        digests = " and ".join(hashlib.sha256(data).hexdigest() for data in (binary, again))
+        apart = sum(one != other for one, other in zip(binary, again, strict=False)) + abs(len(binary) - len(again))
+        what = f"two runs of {generate.tool} on the same model differ in {apart} bytes: sha256 {digests}"
+        hint = "the generator of this SDK is not deterministic here: report the model; another SDK, or road: wheel"
+        raise StageError(Fault(what=what, where=generate.tool, hint=hint))
 
 
 def products(asked: Conversion) -> tuple[str, ...]:
