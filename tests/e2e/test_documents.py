@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ import pytest
 from tests.e2e.workspace import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+# Pages of toolchains that are extras: tests of these run their commands.
+TOOLCHAIN_PAGES = sorted((REPOSITORY / "docs" / "toolchains").glob("*.md"))
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 PARTS = ("recipes", "platforms", "schemas", "models", "data", "pyproject.toml", "Makefile")
 
@@ -33,10 +36,10 @@ class Shown:
     lines: tuple[str, ...]
 
 
-def shown_commands() -> list[Shown]:
+def shown_commands(pages: Sequence[Path]) -> list[Shown]:
     """Every command, pages in order."""
     found = []
-    for page in PAGES:
+    for page in pages:
         for block in BLOCK.findall(page.read_text(encoding="utf-8")):
             for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 command, *lines = part.rstrip("\n").split("\n")
@@ -47,7 +50,11 @@ def shown_commands() -> list[Shown]:
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a clone holds, without build and store."""
-    root = tmp_path_factory.mktemp("documents") / "npubake"
+    return copy_of_a_clone(tmp_path_factory.mktemp("documents") / "npubake")
+
+
+def copy_of_a_clone(root: Path) -> Path:
+    """What a clone holds, in a new folder ``root``."""
     root.mkdir()
     for part in PARTS:
         source = REPOSITORY / part
@@ -72,8 +79,14 @@ def signature(line: str) -> str:
 
 
 def test_every_command_shown_runs_and_prints_what_is_shown(checkout: Path) -> None:
-    shown = shown_commands()
+    shown = shown_commands(PAGES)
     assert any(entry.command.startswith("make build") for entry in shown)
+    wrong = wrong_commands(shown, checkout)
+    assert not wrong, "\n\n".join(wrong)
+
+
+def wrong_commands(shown: Sequence[Shown], checkout: Path, timeout: float = 400) -> list[str]:
+    """Runs every command in ``checkout``; what went otherwise than shown. timeout: seconds for one."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     wrong = []
     for entry in shown:
@@ -84,7 +97,7 @@ def test_every_command_shown_runs_and_prints_what_is_shown(checkout: Path) -> No
             capture_output=True,
             text=True,
             check=False,
-            timeout=400,
+            timeout=timeout,
         )
         expected_code = 3 if "--check" in entry.command and "plan" in entry.command else 0
         if done.returncode != expected_code:
@@ -93,7 +106,7 @@ def test_every_command_shown_runs_and_prints_what_is_shown(checkout: Path) -> No
         missing = absent_lines(entry.lines, done.stdout)
         if missing and not entry.command.startswith(("make test", "make check")):
             wrong.append(f"{entry.page}: $ {entry.command}\n  does not print {missing}\n{done.stdout[:3000]}")
-    assert not wrong, "\n\n".join(wrong)
+    return wrong
 
 
 def absent_lines(lines: tuple[str, ...], printed: str) -> list[str]:
@@ -116,7 +129,7 @@ def test_every_word_of_the_command_line_and_the_formats_is_documented() -> None:
     from npubake.recipe.presets import PRESETS
     from npubake.stages import STAGES
 
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in (*PAGES, *TOOLCHAIN_PAGES))
     words = {f"`{name}`" for name in (*PRESETS, *STAGES)} | {
         path.stem for path in (REPOSITORY / "platforms").glob("*.yaml")
     }
