@@ -60,7 +60,7 @@ def test_the_table_of_socs_is_that_of_the_platform_files() -> None:
             str(platform.soc_model.value),
             str(platform.march.value),
             platform.vtcm_bytes.value,
-            tuple(platform.lanes.value),
+            tuple(platform.lanes.value or ()),
         )
         for name, platform in load_platforms(REPOSITORY).items()
         if "qualcomm" in platform.toolchains
