@@ -54,16 +54,22 @@ def read_recorded(data: bytes, where: str) -> list[Recorded]:
     """Every example of an archive. Raises StageError where it is none, or an array is not what its digest says."""
     found = bundle_file.members(data, where)
     head = bundle_file.parsed(found.get(RECORDED, b""), f"{where}: {RECORDED}", wellformed.RECORDED)
-    return [
-        Recorded(
-            example=run["example"],
-            inputs={name: bundle_file.array(found, f"{index:05d}/inputs/{name}.npy", where) for name in run["inputs"]},
-            outputs={
-                name: bundle_file.array(found, f"{index:05d}/outputs/{name}.npy", where) for name in run["outputs"]
-            },
-        )
-        for index, run in enumerate(head["runs"])
-    ]
+    examples, faults = [], []
+    for index, run in enumerate(head["runs"]):
+        sides = {
+            side: {name: bundle_file.array(found, f"{index:05d}/{side}/{name}.npy", where) for name in run[side]}
+            for side in ("inputs", "outputs")
+        }
+        examples.append(Recorded(example=run["example"], inputs=sides["inputs"], outputs=sides["outputs"]))
+        faults += [
+            bundle_file.foreign(f"{where}: {index:05d}/{side}/{name}.npy", f"it is not what {RECORDED} says of it")
+            for side, arrays in sides.items()
+            for name, digest in digests(arrays).items()
+            if digest != run[side][name]
+        ]
+    if faults:
+        raise StageError(*faults)
+    return examples
 
 
 def require_output(example: Recorded, name: str, where: str) -> NDArray[Any]:
