@@ -101,6 +101,11 @@ CASES: tuple[OperatorCase, ...] = (
         node("Clip", "c low high", "out"),
         constants={"w": 4 * _W, "b": _B, "low": np.array(0, np.float32), "high": np.array(6, np.float32)},
     ),
+    case(
+        "Conv dilated",
+        node("Conv", "x w b", "out", pads=[2, 3, 2, 3], dilations=[2, 3]),
+        constants={"w": _W, "b": _B},
+    ),
     case("depthwise", node("Conv", "x w b", "out", group=8), constants={"w": weights(8, 1, 3, 3), "b": weights(8)}),
     case("grouped Conv", node("Conv", "x w", "out", group=2), constants={"w": weights(16, 4, 3, 3)}),
     case("Conv 1d", node("Conv", "x w b", "out"), constants={"w": weights(6, 16, 3), "b": weights(6)}, shape=ROWS),

@@ -75,6 +75,22 @@ def test_weights_and_biases_have_zero_points_in_the_file() -> None:
         assert not numpy_helper.to_array(constants[each.input[2]]).astype(int).any()
 
 
+def test_a_dilated_convolution_by_weights_of_16_bits_has_zeros_between_them() -> None:
+    attributes = {"pads": [2, 3, 2, 3], "dilations": [2, 3], "kernel_shape": [3, 3]}
+    dilated = node("Conv", "x w b", "out", **attributes)
+    model = float_model([dilated], {"x": [1, 4, 8, 8]}, {"w": WEIGHTS, "b": np.ones(6, np.float32)}, ["out"])
+    made = of_lane(model, "a16w16")
+    (convolved,) = (each for each in made.model.graph.node if each.op_type == "Conv")
+    assert {each.name for each in convolved.attribute} == {"pads", "kernel_shape"}
+    (codes,) = (numpy_helper.to_array(each) for each in made.model.graph.initializer if each.name == "w/quantized")
+    assert codes.shape == (6, 4, 5, 7)
+    assert np.count_nonzero(codes) <= WEIGHTS.size
+    assert decibels(runs(model, FEEDS, "out"), runs(made.model, FEEDS, "out")) > 75
+    assert [form["node"] for form in made.record["forms"]] == [convolved.name]
+    assert operators(of_lane(model, "a16w8").model) == ["Conv"]
+    assert of_lane(model, "a16w8").record["forms"] == []
+
+
 def test_every_activation_is_accounted_for() -> None:
     model = convolution(node("Sigmoid", "c", "s"), node("Mul", "c s", "out"))
     asked = [{"match": {"names": ["s/Sigmoid"]}, "set": {"activation": "float16"}}]

@@ -28,6 +28,7 @@ from npubake.toolchains.qualcomm.adapting.grids import of_parameters, of_range
 from npubake.toolchains.qualcomm.adapting.misfusing import keep_apart
 from npubake.toolchains.qualcomm.adapting.operations import BIAS_MOST, EncodedWeights, Form, Operation, Spelling
 from npubake.toolchains.qualcomm.adapting.resizing import spelt_nearest
+from npubake.toolchains.qualcomm.adapting.undilating import loses_bits, spread
 
 _ONE_TABLE = "at 8 bits the HTP computes x * Sigmoid(x) by one table"
 
@@ -91,6 +92,12 @@ class Speller:
             anchor = _copied(anchor)
             _set_attribute(anchor, "transB", 1)
             made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=_transposed(weights)))
+        elif loses_bits(anchor, weights):
+            anchor = _copied(anchor)
+            why = "dilated, by weights of 16 bits, the HTP loses the lower bits of every product"
+            made.forms.append(Form(node=anchor.name, what="dilation as zeros between weights", why=why))
+            weights = spread(anchor, weights)
+            made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=weights))
         else:
             anchor, weights = self._ungrouped(made, anchor, weights)
             made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=weights))
