@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from npubake.errors import Fault, ToolchainError, UsageError
@@ -90,6 +91,15 @@ def require(name: str) -> Probe:
     if not found.usable:
         raise ToolchainError(Fault(where=name, what=found.why, hint=found.hint))
     return found
+
+
+def installed(distribution: str) -> bool:
+    """Whether a Python package is installed, by the name of its distribution; it is not imported."""
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def judged(

@@ -1,6 +1,7 @@
 """Toolchains room: a bundle's file, a canonical zip with ``SHA256SUMS``, and how its members are read. Bytes and data.
 
-What a bundle holds is its toolchain's (``reference/bundle.py``, ``qualcomm/bundle.py``); how it is sealed is the same.
+What a bundle holds is its toolchain's (``reference/bundle.py``, ``qualcomm/release/bundle.py``); how it is sealed is
+the same.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from importlib.metadata import PackageNotFoundError, version
 
-from npubake.toolchains import Probe
+from npubake.toolchains import Probe, installed
 
 _HINT = "build with --toolchain reference, where the platform has it; it needs no SDK"
 
@@ -18,15 +17,7 @@ def probe_horizon() -> Probe:
 
 def probe_mobilint() -> Probe:
     """Mobilint: the package ``qbcompiler`` of the qb SDK."""
-    return _not_built("mobilint", "the package qbcompiler of Mobilint's qb SDK", _installed("qbcompiler"))
-
-
-def _installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True
+    return _not_built("mobilint", "the package qbcompiler of Mobilint's qb SDK", installed("qbcompiler"))
 
 
 def _not_built(name: str, needs: str, found: bool) -> Probe:

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from npubake.errors import Fault, RecipeError
 
 Io = Literal["quantized", "float"]
-Road = Literal["wheel", "sdk"]
-Quantiser = Literal["npubake", "aimet"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +26,6 @@ class HtpPlatform:
     vtcm_bytes: int
     precisions: tuple[str, ...]
     lanes: tuple[str, ...]
-
-    @property
-    def has_float(self) -> bool:
-        return "float16" in self.precisions
 
     @classmethod
     def from_params(cls, facts: Mapping[str, Any]) -> HtpPlatform:

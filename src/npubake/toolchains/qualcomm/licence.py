@@ -11,7 +11,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-DISTRIBUTION = "onnxruntime-qnn"
+from npubake.toolchains.qualcomm.probe import DISTRIBUTION
+
 # File in the package -> what it is for.
 FILES = {
     "onnxruntime_qnn/LICENSE": "MIT: the execution provider",

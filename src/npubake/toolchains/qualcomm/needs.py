@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from npubake.errors import Fault, ToolchainError
+from npubake.toolchains import installed
 from npubake.toolchains.qualcomm.probe import NAME, probe
 from npubake.toolchains.qualcomm.qairt.sdk import find_sdk
 
@@ -22,14 +22,6 @@ def missing(options: Mapping[str, Any]) -> Iterator[Fault]:
             yield from error.faults
     elif not (found := probe()).usable:
         yield Fault(what=found.why, where=NAME, hint=found.hint)
-    if options.get("quantiser", "npubake") == "aimet" and not _installed(_AIMET):
+    if options.get("quantiser", "npubake") == "aimet" and not installed(_AIMET):
         hint = "pip install 'npubake[aimet]'; or take quantiser: npubake, which needs nothing else"
         yield Fault(what=f"{_AIMET}, which quantiser: aimet runs, is not installed", where=NAME, hint=hint)
-
-
-def _installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 import onnxruntime
@@ -55,7 +54,6 @@ def open_session(
     provider: Mapping[str, str] | None = None,
     entries: Mapping[str, str] | None = None,
     log: Log | None = None,
-    threads: int = 1,
 ) -> onnxruntime.InferenceSession:
     """A session on the HTP backend. model: ONNX bytes, or the path of a wrapper beside its binary (relative to the
     working folder). provider, entries: options of the provider and configuration entries of the session, beside the
@@ -65,7 +63,7 @@ def open_session(
     onnxruntime.set_default_logger_callback(log, log.severity)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = log.severity
-    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # processes share the work
     for name, value in (entries or {}).items():
         options.add_session_config_entry(name, value)
     options.add_provider_for_devices(
@@ -74,14 +72,9 @@ def open_session(
     return onnxruntime.InferenceSession(model, options)
 
 
-def open_emulator(wrapper: str, *, log: Log | None = None, threads: int = 1) -> onnxruntime.InferenceSession:
+def open_emulator(wrapper: str, *, log: Log | None = None) -> onnxruntime.InferenceSession:
     """A compiled artifact in the x86 emulator of the HTP. wrapper: path of ``model_ctx.onnx``, its binary beside it."""
-    return open_session(wrapper, entries={"session.disable_cpu_ep_fallback": "1"}, log=log, threads=threads)
-
-
-def library(name: str) -> Path:
-    """A library of the installed package, by its file name."""
-    return Path(onnxruntime_qnn.LIB_DIR_FULL_PATH) / name
+    return open_session(wrapper, entries={"session.disable_cpu_ep_fallback": "1"}, log=log)
 
 
 def versions() -> dict[str, str]:

@@ -21,10 +21,10 @@ from onnx import helper
 from npubake.errors import Fault, StageError
 from npubake.toolchains import pictures
 from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
+from npubake.toolchains.qualcomm.probe import NAME
 from npubake.toolchains.qualcomm.release.deployment import LICENCE, checklist, runtime_needs
 
 CONTRACT_VERSION = 1
-NAME = "qualcomm"
 _PLANES = {"gray": ("gray",), "nv12": ("y", "uv")}
 _NOTES = {
     "edges": "dense tensors, rows without padding; the names are the wrapper's and the binary's",

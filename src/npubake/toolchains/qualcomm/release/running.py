@@ -11,6 +11,7 @@ from npubake.toolchains.board_edges import BoardEdges
 from npubake.toolchains.feeding import Run, feed
 from npubake.toolchains.qualcomm.htp.context_archive import is_archive
 from npubake.toolchains.qualcomm.htp.emulation import Artifact, How, emulate
+from npubake.toolchains.qualcomm.probe import NAME
 from npubake.toolchains.qualcomm.qairt.sdk import made_by_sdk
 from npubake.toolchains.qualcomm.qairt.verification import emulated_by_sdk
 
@@ -26,7 +27,7 @@ def run_files(artifact: Artifact, files: Sequence[tuple[str, Path]], *, example:
         hint = "build the target of one of its SoCs, and run that: it is the same model by the same compiler"
         raise UsageError(Fault(what="the emulator opens no binary for several SoCs", hint=hint))
     if not by_sdk:
-        require("qualcomm")
+        require(NAME)
     edges = BoardEdges(artifact.contract)
     fed = feed(artifact.contract, files, example)
     feeds = [edges.taken(fed.values)]
