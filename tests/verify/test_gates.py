@@ -189,3 +189,25 @@ def test_confidence_decides_how_sure_a_drop_must_be() -> None:
     found = (product(full), product(unlucky))
     assert outcome({"boundary": "product", "thresholds": {"max_drop": 0.01, "confidence": 0.99}}, *found) == [True]
     assert outcome({"boundary": "product", "thresholds": {"max_drop": 0.01, "confidence": 0.5}}, *found) == [False]
+
+
+@pytest.mark.parametrize(
+    ("between", "quantised", "warned"),
+    [
+        (26.6, 37.6, True),
+        (24.5, 25.9, False),
+        (50.0, 78.0, False),
+        (39.9, 46.0, True),
+        (None, 30.0, False),
+        (26.6, None, False),
+        (37.7, 300.0, False),
+    ],
+)
+def test_an_artifact_that_differs_by_more_than_quantisation_passes_with_a_warning(
+    between: float | None, quantised: float | None, warned: bool
+) -> None:
+    measured = figures(0.999, 25.0)
+    measured["agreement"] = {"outputs": {"scores": {"sqnr_db": between, "quantised_sqnr_db": quantised}}}
+    checks = judge(Gate.from_params({"boundary": "compiled"}), [measured])
+    assert all(check.passed for check in checks)
+    assert [check.figure for check in checks if check.warning] == (["sqnr_db"] if warned else [])

@@ -41,6 +41,7 @@ def test_figures_of_two_examples_by_hand() -> None:
     assert told["examples"] == 2
     assert output["sqnr_db"] == pytest.approx(10 * math.log10((1 + 4 + 16 + 0.25) / (1 + 0.25)))
     assert agreed["sqnr_db"] == pytest.approx(10 * math.log10((1 + 4 + 16) / 1))
+    assert agreed["quantised_sqnr_db"] == pytest.approx(10 * math.log10((1 + 4 + 16 + 0.25) / 0.25))
     assert (output["worst_example"], output["max_abs"], agreed["largest_steps"]) == ("second", 1.0, 2)
     assert output["min_cosine"] == pytest.approx(4 * 3 / math.sqrt((16 + 0.25) * 9))
     assert agreed["min_cosine"] == pytest.approx(1.0)

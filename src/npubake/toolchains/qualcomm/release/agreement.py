@@ -2,7 +2,7 @@
 out.
 
 ``outputs`` compares with the float model; ``agreement`` with the QDQ model that was compiled, on the same examples:
-what the compiler's own arithmetic adds. Both models are fed what the board's tensors decode to, so that the figures
+what the compiler's own arithmetic adds; ``quantised_sqnr_db`` beside it is what quantisation cost on these examples. Both models are fed what the board's tensors decode to, so that the figures
 hold the arithmetic and not the colour loss.
 """
 
@@ -65,6 +65,7 @@ class Agreement:
         self._entries: dict[str, Mapping[str, Any]] = {entry["model_output"]: entry for entry in contract["outputs"]}
         self._float: dict[str, _Pair] = {}
         self._qdq: dict[str, _Pair] = {}
+        self._quantised: dict[str, _Pair] = {}
         self._boxes = BoxAgreement() if metric == DETECTOR else None
         boxes = self._entries.get("boxes") or next(iter(self._entries.values()))  # or all in one output
         self._box_step = float(boxes["scale"][0]) if boxes["scale"] else 0.0
@@ -92,6 +93,7 @@ class Agreement:
         for name, value in reference.items():
             self._float.setdefault(name, _Pair()).add(value, found[name], done.example)
             self._qdq.setdefault(name, _Pair()).add(quantised[name], found[name], done.example)
+            self._quantised.setdefault(name, _Pair()).add(value, quantised[name], done.example)
         if self._boxes is not None:
             self._boxes += compare_boxes(found, quantised, self._box_step)
         self._examples += 1
@@ -106,7 +108,11 @@ class Agreement:
             "agreement": {
                 "between": "the artifact in the emulator and the QDQ model that it was compiled from",
                 "outputs": {
-                    name: {**pair.to_json(), "largest_steps": self._steps(name, pair)}
+                    name: {
+                        **pair.to_json(),
+                        "largest_steps": self._steps(name, pair),
+                        "quantised_sqnr_db": self._quantised[name].to_json()["sqnr_db"],
+                    }
                     for name, pair in self._qdq.items()
                 },
             },
