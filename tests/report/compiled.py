@@ -49,7 +49,14 @@ VERIFIED: dict[str, Any] = {
     "agreement": {
         "between": "emulator and QDQ model",
         "outputs": {
-            "logits": {**FIGURES, "min_cosine": 0.999, "largest_steps": 2, "quantised_sqnr_db": 33.0, "worst_example": "e", "worst": FIGURES}
+            "logits": {
+                **FIGURES,
+                "min_cosine": 0.999,
+                "largest_steps": 2,
+                "quantised_sqnr_db": 33.0,
+                "worst_example": "e",
+                "worst": FIGURES,
+            }
         },
     },
 }  # fmt: skip

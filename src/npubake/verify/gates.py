@@ -16,8 +16,8 @@ from npubake.verify.evidence import evidence_from_json
 
 BOXES = "boxes_matched"  # figure of a detector: the share of boxes that two models both show
 UNITS = {"cosine": "", "sqnr_db": " dB", "max_abs": ""}
-# An artifact whose own arithmetic adds four times the noise of the quantisation (6 dB), and shows (below 40 dB), is told
-# of: a kernel that was fused wrongly cost a detector 11 dB with every gate passed (QNN 2.51.0).
+# An artifact whose own arithmetic adds four times the noise of the quantisation (6 dB), and shows (below 40 dB), is
+# told of: a kernel that was fused wrongly cost a detector 11 dB with every gate passed (QNN 2.51.0).
 _FOREIGN_NOISE_DB, _SHOWS_DB = 6.0, 40.0
 _NOT_QUANTISED_DB = 150.0  # float32 itself ends at about 150 dB
 _LADDER = "better calibration data, asymmetric ranges, per-channel weights, percentile, int16 layers, a16w8"
