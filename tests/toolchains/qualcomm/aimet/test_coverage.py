@@ -18,7 +18,7 @@ def test_with_all_encodings_nothing_is_left() -> None:
 def test_inside_a_supergroup_none_is_wanted() -> None:
     found = covered(summaries.summary(), ALL - {"stem"}, FUSED)
     assert list(found.faults()) == []
-    (entry,) = found.as_json()["float"]
+    (entry,) = found.to_json()["float"]
     assert entry["tensor"] == "stem"
     assert "Conv + Relu (/stem/Conv, /stem/Relu)" in entry["why"]
 

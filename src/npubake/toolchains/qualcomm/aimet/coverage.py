@@ -33,7 +33,7 @@ class Coverage:
     quantised: int
     uncovered: tuple[Uncovered, ...]
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The form of ``coverage`` in adapt's record."""
         entries = [{"tensor": entry.tensor, "why": entry.why} for entry in self.uncovered]
         return {"activations": self.activations, "quantized": self.quantised, "float": entries}

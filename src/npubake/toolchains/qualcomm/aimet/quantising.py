@@ -20,10 +20,10 @@ from npubake.toolchains.process import run_module
 from npubake.toolchains.qualcomm.aimet.coverage import Coverage, covered
 from npubake.toolchains.qualcomm.aimet.encodings import Encodings, read_encodings
 from npubake.toolchains.qualcomm.aimet.qdq import Quantiser, Renamed, form_faults, renamed
-from npubake.toolchains.qualcomm.aimet.settings import ENCODINGS, PROGRESS, QUANTISED, Settings
+from npubake.toolchains.qualcomm.aimet.settings import ENCODINGS, FLOAT, PROGRESS, QUANTISED, Settings
 
 MODULE = "npubake.toolchains.qualcomm.aimet.simulation"
-LIMIT_SECONDS = 4 * 3600.0
+_TIMEOUT = 4 * 3600.0  # seconds; AIMET runs the float model in one thread, over every sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +49,10 @@ def quantise(
     """
     with tempfile.TemporaryDirectory(prefix="npubake-aimet-") as name:
         folder = Path(name)
-        shutil.copyfile(floating, folder / "model.onnx")
-        request = {"model": "model.onnx", "samples": str(samples.resolve()), "settings": settings.as_json()}
+        shutil.copyfile(floating, folder / FLOAT)
+        request = {"model": FLOAT, "samples": str(samples.resolve()), "settings": settings.to_json()}
         seen = _Seen(folder / PROGRESS, progress)
-        answer = run_module(MODULE, request, folder=folder, timeout=LIMIT_SECONDS, watch=seen)
+        answer = run_module(MODULE, request, folder=folder, timeout=_TIMEOUT, watch=seen)
         quantised = load_model(folder / QUANTISED)
         text = (folder / ENCODINGS).read_text(encoding="utf-8")
     made = renamed(load_model(floating), quantised)
@@ -61,7 +61,7 @@ def quantise(
     faults = [*found.faults(), *form_faults(made.quantisers, made.model)]
     faults += _contradictions(read_encodings(text), made.quantisers)
     if faults:
-        raise StageError(*faults, facts={"coverage": found.as_json()})
+        raise StageError(*faults, facts={"coverage": found.to_json()})
     record = _record(made, found, settings, answer)
     return Quantised(model=infer_shapes(made.model), encodings=text, record=record)
 
@@ -97,7 +97,7 @@ def _record(made: Renamed, found: Coverage, settings: Settings, answer: Mapping[
     held = made.quantisers
     return {
         "version": 1,
-        "quantiser": {"name": "aimet", "settings": settings.as_json(), "versions": dict(answer["versions"])},
+        "quantiser": {"name": "aimet", "settings": settings.to_json(), "versions": dict(answer["versions"])},
         "provenance": [asdict(entry) for entry in made.provenance],
         "tensors": {
             name: {
@@ -114,5 +114,5 @@ def _record(made: Renamed, found: Coverage, settings: Settings, answer: Mapping[
             for name, entry in sorted(held.items())
             if entry.axis is not None and entry.constant and entry.dtype != "int32"
         },
-        "coverage": found.as_json(),
+        "coverage": found.to_json(),
     }

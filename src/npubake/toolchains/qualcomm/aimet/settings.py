@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +22,9 @@ INTEGER_LANES = tuple(name for name, lane in LANES.items() if lane.general in ("
 FUSED_OPERATORS = frozenset(("Conv", "ConvTranspose", "Gemm", "Add", "BatchNormalization", "Relu", "Clip"))
 # MatMul + Add of a constant become one FullyConnected; the passes that fuse decomposed normalisations do not compile.
 FUSED_PASSES = ("MatmulAdd",)
-# What the process of ``simulation`` writes in its folder: the QDQ model, AIMET's file, examples seen so far.
+# In the folder of the process of ``simulation``: the float model; what it writes: the QDQ model, AIMET's file, examples
+# seen so far.
+FLOAT = "model.onnx"
 QUANTISED, ENCODINGS, PROGRESS = "quantised.onnx", "aimet.encodings", "progress"
 
 
@@ -35,13 +37,8 @@ class Settings:
     scheme: str
     architecture: str
 
-    def as_json(self) -> dict[str, str]:
-        return {
-            "weights": self.weights,
-            "activations": self.activations,
-            "scheme": self.scheme,
-            "architecture": self.architecture,
-        }
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
 
 
 def settings_of(params: Mapping[str, Any]) -> Settings:
