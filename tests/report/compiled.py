@@ -19,6 +19,7 @@ CONTRACT: dict[str, Any] = {
     "htp": {"soc_models": [77], "arch": ["v73"], "soc_model": "77", "vtcm_bytes": 8388608, "graph": "g"},
     "build": {"qnn_build_id": "v2.51.0.1", "qnn": "2.51.0", "onnxruntime_qnn": "2.7.0", "onnxruntime": "1.32.0"},
     "files": {name: {"name": name, "sha256": DIGEST, "bytes": 5} for name in ("wrapper", "binary")},
+    "platform": {"platform": "qcs9075", "bsp": ""},
     "cpu_nodes": [],
     "runtime": {"libraries": [], "qnn_version": "2.51.0"},
     "licence": "a licence",
@@ -27,6 +28,7 @@ CONTRACT: dict[str, Any] = {
           for name in ("baseline", "converted", "compiled", "product")),
         BOARD,
         {"by": "bundle", "where": "calibration.zip", "item": "archived", "source": "guide"},
+        {"by": "contract", "where": "platform, htp", "item": "SDK, BSP and SoC are recorded", "source": "guide"},
     ],
 }  # fmt: skip
 ADAPTED: dict[str, Any] = {

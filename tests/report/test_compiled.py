@@ -69,10 +69,10 @@ def test_an_soc_that_the_compiler_does_not_simulate_has_no_estimates() -> None:
 @pytest.mark.parametrize(
     ("baseline", "gates", "states"),
     [
-        (None, [], ["open", "not asked", "not asked", "not asked", "open", "done"]),
-        (0.9999, [check("compiled")], ["done", "not asked", "done", "not asked", "open", "done"]),
+        (None, [], ["open", "not asked", "not asked", "not asked", "open", "done", "open"]),
+        (0.9999, [check("compiled")], ["done", "not asked", "done", "not asked", "open", "done", "open"]),
         (None, [check("converted", passed=False), check("product")],
-         ["open", "failed", "not asked", "done", "open", "done"]),
+         ["open", "failed", "not asked", "done", "open", "done", "open"]),
     ],
 )  # fmt: skip
 def test_the_checklist_is_answered_by_the_gates(
@@ -84,6 +84,14 @@ def test_the_checklist_is_answered_by_the_gates(
     for item in items[1:4]:
         figures = [found for found in gates if found["boundary"] == item["item"]]
         assert [entry["value"] for entry in item["figures"]] == [entry["value"] for entry in figures]
+
+
+@pytest.mark.parametrize(("bsp", "state", "where"), [("", "open", "states no BSP"), ("QLI 1.5", "done", "contract")])
+def test_versions_are_recorded_only_where_the_recipe_states_the_bsp(bsp: str, state: str, where: str) -> None:
+    contract = {**CONTRACT, "platform": {"platform": "qcs9075", "bsp": bsp}}
+    item = compiled_block(replace(MADE, contract=contract), [])["checklist"][-1]
+    assert item["state"] == state
+    assert where in item["where"]
 
 
 def test_precision_is_what_the_compiler_was_given() -> None:
@@ -107,7 +115,7 @@ def test_a_lane_in_float_names_every_group_as_float() -> None:
 
 def test_the_manifest_of_one_binary_for_two_socs_says_that_its_parts_were_run() -> None:
     hardware = {**CONTRACT["htp"], "soc_models": [77, 82], "arch": ["v73", "v75"], "soc_model": "77,82"}
-    contract = {**CONTRACT, "htp": hardware, "platform": {"platform": "qcs9075+qcs8275"}}
+    contract = {**CONTRACT, "htp": hardware, "platform": {"platform": "qcs9075+qcs8275", "bsp": ""}}
     told = manifest(replace(MADE, contract=contract), Precision.from_adapted(ADAPTED, "recipe", None, {}))
     jsonschema.Draft202012Validator(SCHEMA).validate(told)
     assert told["reproducible"]["compiled"]["emulator"]["parts"] == ["qcs9075", "qcs8275"]

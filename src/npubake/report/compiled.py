@@ -48,7 +48,7 @@ def compiled_block(made: Compilation, gates: Sequence[Mapping[str, Any]]) -> dic
             "boxes": made.verified.get("boxes"),
         },
         "estimates": dict(made.metadata.get("estimates") or {}) or None,
-        "checklist": [_item(entry, gates, made.baseline) for entry in contract["checklist"]],
+        "checklist": [_item(entry, gates, made) for entry in contract["checklist"]],
     }
 
 
@@ -58,18 +58,21 @@ def _parts(contract: Mapping[str, Any]) -> list[str]:
     return str(contract["platform"]["platform"]).split("+") if several else []
 
 
-def _item(entry: Mapping[str, str], gates: Sequence[Mapping[str, Any]], baseline: float | None) -> dict[str, Any]:
+def _item(entry: Mapping[str, str], gates: Sequence[Mapping[str, Any]], made: Compilation) -> dict[str, Any]:
     """An item of the deploy checklist with what is known of it; its state as the schema says."""
     told: dict[str, Any] = {"item": entry["item"], "source": entry["source"], "figures": []}
     if entry["by"] == "board":
         return {**told, "state": "open", "where": f"on the board: {entry['where']}"}
+    if entry["by"] == "contract" and not made.contract["platform"]["bsp"]:
+        unstated = "the recipe states no BSP (platform_options.<name>.sdk.bsp)"
+        return {**told, "state": "open", "where": f"contract: {entry['where']}; {unstated}"}
     if entry["by"] != "gate":
         return {**told, "state": "done", "where": f"{entry['by']}: {entry['where']}"}
     where, checks = f"gate {entry['where']}", [check for check in gates if check["boundary"] == entry["where"]]
     if entry["where"] == "baseline":
-        if baseline is None:
+        if made.baseline is None:
             return {**told, "state": "open", "where": "the recipe has no model.baseline"}
-        figure = {"output": "", "figure": "cosine", "value": None, "threshold": baseline}
+        figure = {"output": "", "figure": "cosine", "value": None, "threshold": made.baseline}
         return {**told, "state": "done", "where": "import, on every output", "figures": [figure]}
     if not checks:
         return {**told, "state": "not asked", "where": f"{where}: no threshold, or nothing to compare on this road"}
