@@ -91,6 +91,30 @@ def test_a_dilated_convolution_by_weights_of_16_bits_has_zeros_between_them() ->
     assert of_lane(model, "a16w8").record["forms"] == []
 
 
+@pytest.mark.parametrize(
+    ("layer", "refused"),
+    [
+        (node("Conv", "x w", "out", pads=[0, 4, 0, 4]), True),
+        (node("Conv", "x w", "out", pads=[0, 4, 0, 4], auto_pad="NOTSET", strides=[2, 2]), True),
+        (node("ConvTranspose", "x v", "out"), True),
+        (node("ConvTranspose", "x v", "out", strides=[1, 2]), False),
+        (node("Conv", "x u", "out", pads=[4] * 4, dilations=[4, 4], group=4), True),
+        (node("Conv", "x u", "out", pads=[3] * 4, dilations=[3, 3], group=4), False),
+    ],
+)
+def test_a_large_window_by_weights_of_16_bits_is_refused(layer: onnx.NodeProto, refused: bool) -> None:
+    drawn = {name: RANDOM.standard_normal((4, count, *sides)).astype(np.float32)
+             for name, count, sides in (("w", 4, (1, 9)), ("v", 4, (1, 9)), ("u", 1, (3, 3)))}  # fmt: skip
+    model = float_model([layer], {"x": [1, 4, 8, 8]}, {layer.input[1]: drawn[layer.input[1]]}, ["out"])
+    of_lane(model, "a16w8")
+    if refused:
+        with pytest.raises(StageError) as raised:
+            of_lane(model, "a16w16")
+        assert [fault.where for fault in raised.value.faults] == [layer.name]
+    else:
+        of_lane(model, "a16w16")
+
+
 def test_every_activation_is_accounted_for() -> None:
     model = convolution(node("Sigmoid", "c", "s"), node("Mul", "c s", "out"))
     asked = [{"match": {"names": ["s/Sigmoid"]}, "set": {"activation": "float16"}}]

@@ -28,7 +28,7 @@ from npubake.toolchains.qualcomm.adapting.grids import of_parameters, of_range
 from npubake.toolchains.qualcomm.adapting.misfusing import keep_apart
 from npubake.toolchains.qualcomm.adapting.operations import BIAS_MOST, EncodedWeights, Form, Operation, Spelling
 from npubake.toolchains.qualcomm.adapting.resizing import spelt_nearest
-from npubake.toolchains.qualcomm.adapting.undilating import loses_bits, spread
+from npubake.toolchains.qualcomm.adapting.wide_weights import is_dilated, refuse_lost_bits, spread
 
 _ONE_TABLE = "at 8 bits the HTP computes x * Sigmoid(x) by one table"
 
@@ -84,6 +84,7 @@ class Speller:
         kept = self._without_clamp(made, members)
         bits = self.computing[group.name].bits
         anchor, others = kept[0], kept[1:]
+        refuse_lost_bits(anchor, weights)
         if operand.bias_node and operand.bias_node != anchor.name:
             bias = next(node for node in others if node.name == operand.bias_node)
             others.remove(bias)
@@ -92,7 +93,7 @@ class Speller:
             anchor = _copied(anchor)
             _set_attribute(anchor, "transB", 1)
             made.operations.append(Operation(node=anchor, integer=True, bits=bits, weights=_transposed(weights)))
-        elif loses_bits(anchor, weights):
+        elif is_dilated(anchor, weights):
             anchor = _copied(anchor)
             why = "dilated, by weights of 16 bits, the HTP loses the lower bits of every product"
             made.forms.append(Form(node=anchor.name, what="dilation as zeros between weights", why=why))
