@@ -57,6 +57,7 @@ def sealed(entries: Entries) -> bytes:
         contract["files"][name] |= {"sha256": digest, "bytes": len(entries[entry])}
         verified[f"{name}_sha256"] = digest
     verified["recorded_sha256"] = hashlib.sha256(entries["recorded.zip"]).hexdigest()
+    verified["runs"] = [example.facts() for example in read_recorded(entries["recorded.zip"], "x")]
     stated = {"contract.json": json.dumps(contract).encode(), "verify.json": json.dumps(verified).encode()}
     return write_bundle({**entries, **stated})
 
@@ -160,10 +161,26 @@ def test_recorded_outputs_that_were_changed_are_found_by_running_it(data: bytes,
     assert "the emulator differs from the record" in error.faults[0].what
 
 
+@pytest.mark.usefixtures("without_sdk")
+def test_other_examples_than_were_verified_are_refused(data: bytes, tmp_path: Path) -> None:
+    entries = read_bundle(data, "x")
+    verified = json.loads(entries["verify.json"])
+    write_recorded(tmp_path / "none", [])
+    none = (tmp_path / "none").read_bytes()
+    verified["recorded_sha256"] = hashlib.sha256(none).hexdigest()
+    forged = {**entries, "recorded.zip": none, "verify.json": json.dumps(verified).encode()}
+    (fault,) = refused(tmp_path, write_bundle(forged)).faults
+    assert fault.where == "t.bundle: recorded.zip"
+    nothing = {**verified, "runs": []}
+    (fault,) = refused(tmp_path, write_bundle({**forged, "verify.json": json.dumps(nothing).encode()})).faults
+    assert fault.where == "t.bundle: recorded.zip"
+
+
 BREAK: dict[str, Callable[[Any], None]] = {
     "no version": lambda contract: contract.pop("version"),
     "a later version": lambda contract: contract.update(version=2),
     "no files": lambda contract: contract.pop("files"),
+    "a file of another name": lambda contract: contract["files"]["binary"].update(name="../model_ctx_qnn.bin"),
     "an edge without dtype": lambda contract: contract["inputs"][0].pop("dtype"),
     "no frame": lambda contract: contract["runtime_inputs"]["image"].pop("height"),
     "other preprocessing": lambda contract: contract["preprocessing"].update(channels="rgb"),

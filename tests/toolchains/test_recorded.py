@@ -38,3 +38,16 @@ def test_arrays_that_are_not_what_their_digests_say_are_refused_all_at_once(tmp_
         "recorded.zip: 00000/inputs/x.npy",
         "recorded.zip: 00000/outputs/y.npy",
     ]
+
+
+def test_other_examples_than_were_verified_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.zip"
+    facts = write_recorded(path, [EXAMPLE, EXAMPLE])
+    assert len(read_recorded(path.read_bytes(), "recorded.zip", facts)) == 2
+    for stated in (facts[:1], [*facts, *facts], []):
+        with pytest.raises(StageError) as caught:
+            read_recorded(path.read_bytes(), "recorded.zip", stated)
+        assert [fault.where for fault in caught.value.faults] == ["recorded.zip"]
+    write_recorded(path, [])
+    with pytest.raises(StageError):
+        read_recorded(path.read_bytes(), "recorded.zip", [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,16 @@ def write_recorded(path: Path, examples: Iterable[Recorded]) -> list[dict[str, A
     return runs
 
 
-def read_recorded(data: bytes, where: str) -> list[Recorded]:
-    """Every example of an archive. Raises StageError where it is none, or an array is not what its digest says."""
+def read_recorded(data: bytes, where: str, stated: Sequence[Mapping[str, Any]] | None = None) -> list[Recorded]:
+    """Every example of an archive. stated: the facts that ``verify``'s record has of them, where it is at hand.
+
+    Raises StageError where it is none, where an array is not what its digest says, and for other examples than stated.
+    """
     found = bundle_file.members(data, where)
     head = bundle_file.parsed(found.get(RECORDED, b""), f"{where}: {RECORDED}", wellformed.RECORDED)
+    if stated is not None and (not stated or head["runs"] != list(stated)):
+        what = f"it holds {len(head['runs'])} examples, and not the {len(stated)} that were verified"
+        raise StageError(bundle_file.foreign(where, what))
     examples, faults = [], []
     for index, run in enumerate(head["runs"]):
         sides = {

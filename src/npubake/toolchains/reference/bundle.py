@@ -8,7 +8,7 @@ Entries: ``model.npub`` (the package), ``contract.json`` (the same contract, rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from npubake.toolchains.bundle_file import CALIBRATION, BundleReport, preprocess
 from npubake.toolchains.reference import forms
 
 if TYPE_CHECKING:  # writing a bundle needs neither numpy nor onnxruntime
+    from npubake.toolchains.recorded import Recorded
     from npubake.toolchains.reference.package_file import Package
 
 PACKAGE = "model.npub"
@@ -43,6 +44,7 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
 
     digest: sha256 that the file must have (the manifest's), where one is at hand. Raises StageError with what is wrong.
     """
+    from npubake.toolchains.recorded import read_recorded
     from npubake.toolchains.reference.package_file import Package, contract_bytes
 
     data = path.read_bytes()
@@ -58,7 +60,8 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
     if faults:
         raise StageError(*faults)
     bundle_file.require_one_preset(package.contract, entries, path.name)
-    worst = _run_recorded(package, entries[OUTPUTS], path.name, threads)
+    recorded = read_recorded(entries[OUTPUTS], f"{path.name}: {OUTPUTS}", verified["runs"])
+    worst = _run_recorded(package, recorded, path.name, threads)
     return BundleReport(
         toolchain="reference",
         platform=package.contract["platform"]["platform"],
@@ -69,15 +72,15 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
     )
 
 
-def _run_recorded(package: Package, recorded: bytes, where: str, threads: int) -> float:
+def _run_recorded(package: Package, recorded: Sequence[Recorded], where: str, threads: int) -> float:
     """Run every recorded example; returns an output's largest difference. Raises StageError with all that differ."""
-    from npubake.toolchains.recorded import difference, read_recorded, require_output
+    from npubake.toolchains.recorded import difference, require_output
     from npubake.toolchains.reference.executor import Executor
     from npubake.toolchains.reference.verification import FLOAT_COSINE
 
     executor = Executor(package, threads=threads)
     worst, faults = 0.0, []
-    for example in read_recorded(recorded, f"{where}: {OUTPUTS}"):
+    for example in recorded:
         for name, value in executor.run(example.inputs).items():
             equal, gap, angle = difference(value, require_output(example, name, where))
             worst = max(worst, gap)

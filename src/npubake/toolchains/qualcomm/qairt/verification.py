@@ -11,7 +11,7 @@ from npubake.toolchains.qualcomm.htp.emulation import Artifact as Released
 from npubake.toolchains.qualcomm.qairt.emulating import Artifact, described, emulate
 from npubake.toolchains.qualcomm.qairt.sdk import find_sdk
 from npubake.toolchains.qualcomm.release.pairing import require_files, require_metadata
-from npubake.toolchains.recorded import Recorded, difference, read_recorded
+from npubake.toolchains.recorded import Recorded, difference
 
 
 def require_artifact(artifact: Artifact, wrapper: bytes, metadata: Mapping[str, Any] | None) -> None:
@@ -41,7 +41,7 @@ def require_repeated(artifact: Artifact, examples: Sequence[Recorded]) -> None:
         raise StageError(*faults)
 
 
-def run_recorded(released: Released, recorded: bytes, where: str) -> str:
+def run_recorded(released: Released, recorded: Sequence[Recorded]) -> str:
     """Read a released binary back and run its recorded examples, where the SDK that made it is installed; else why not.
 
     Raises StageError where it is not what its contract says, or an output is not the recorded one.
@@ -51,7 +51,7 @@ def run_recorded(released: Released, recorded: bytes, where: str) -> str:
     except ToolchainError as error:
         return "qnn-net-run was not run: " + "; ".join(fault.what for fault in error.faults)
     require_artifact(artifact, released.wrapper, None)
-    require_repeated(artifact, read_recorded(recorded, where))
+    require_repeated(artifact, recorded)
     return ""
 
 

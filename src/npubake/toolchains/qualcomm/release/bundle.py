@@ -7,7 +7,7 @@ outputs of the emulator), ``SHA256SUMS``. The vendor's loader notices no flipped
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from npubake.toolchains.qualcomm.release import forms
 
 if TYPE_CHECKING:  # writing a bundle needs neither numpy nor onnxruntime
     from npubake.toolchains.qualcomm.htp.emulation import Artifact
+    from npubake.toolchains.recorded import Recorded
 
 CONTRACT = "contract.json"
 VERIFIED = "verify.json"
@@ -61,6 +62,8 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
 
     digest: sha256 that the file must have (the manifest's), where one is at hand. Raises StageError with what is wrong.
     """
+    from npubake.toolchains.recorded import read_recorded
+
     data = path.read_bytes()
     bundle_file.require_digest(data, digest, path.name)
     entries = read_bundle(data, path.name)
@@ -75,7 +78,8 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
     if faults:
         raise StageError(*faults)
     bundle_file.require_one_preset(artifact.contract, entries, path.name)
-    unexecuted = _run_recorded(artifact, entries[OUTPUTS], path.name, threads)
+    recorded = read_recorded(entries[OUTPUTS], f"{path.name}: {OUTPUTS}", verified["runs"])
+    unexecuted = _run_recorded(artifact, recorded, path.name, threads)
     return BundleReport(
         toolchain=NAME,
         platform=artifact.contract["platform"]["platform"],
@@ -87,7 +91,7 @@ def verify_bundle(path: Path, *, threads: int = 1, digest: str = "") -> BundleRe
     )
 
 
-def _run_recorded(artifact: Artifact, recorded: bytes, where: str, threads: int) -> str:
+def _run_recorded(artifact: Artifact, recorded: Sequence[Recorded], where: str, threads: int) -> str:
     """Why the emulator was not run, '' where it was: the SDK's for what the SDK made, else the package's.
 
     Raises StageError where the binary is not what the contract says, or an output is not the recorded one.
@@ -95,17 +99,15 @@ def _run_recorded(artifact: Artifact, recorded: bytes, where: str, threads: int)
     if made_by_sdk(artifact.contract):
         from npubake.toolchains.qualcomm.qairt.verification import run_recorded
 
-        return run_recorded(artifact, recorded, f"{where}: {OUTPUTS}")
+        return run_recorded(artifact, recorded)
     found = probe()
     if not found.usable:
         return f"the emulator was not run: {found.why} ({found.hint})"
     from npubake.toolchains.qualcomm.htp.emulation import How
     from npubake.toolchains.qualcomm.release.verification import require_artifact, require_repeated
-    from npubake.toolchains.recorded import read_recorded
 
     require_artifact(artifact, None, f"{where}: ")
     if is_archive(artifact.binary):
         return SEVERAL
-    examples = read_recorded(recorded, f"{where}: {OUTPUTS}")
-    require_repeated(artifact, examples, How(processes=threads), f"{where}: ")
+    require_repeated(artifact, recorded, How(processes=threads), f"{where}: ")
     return ""

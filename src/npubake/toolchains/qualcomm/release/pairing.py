@@ -18,6 +18,7 @@ from npubake.errors import Fault, StageError
 from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
 
 CONTEXT = "EPContext"
+NAMES = {"wrapper": WRAPPER, "binary": BINARY}  # of the contract's files
 COMPATIBILITY = "ep_compatibility_info."  # onnxruntime's property, followed by the provider's name
 _HINT = "wrapper, binary and contract are not of one build; take them from the build again"
 
@@ -27,9 +28,14 @@ def require_files(contract: Mapping[str, Any], files: Mapping[str, bytes], where
     the wrapper does not name the binary.
     """
     faults = [
-        Fault(where=f"{where}{entry['name']}", what=f"sha256 {found}, the contract has {entry['sha256']}", hint=_HINT)
+        Fault(where=f"{where}{NAMES[name]}", what=f"sha256 {found}, the contract has {entry['sha256']}", hint=_HINT)
         for name, entry in contract["files"].items()
         if (found := hashlib.sha256(files[name]).hexdigest()) != entry["sha256"]
+    ]
+    faults += [
+        Fault(where=f"{where}contract", what=f"it names the {name} {entry['name']!r}, not {NAMES[name]!r}", hint=_HINT)
+        for name, entry in contract["files"].items()
+        if entry["name"] != NAMES[name]
     ]
     faults += [
         Fault(where=f"{where}{WRAPPER}", what=what, hint=_HINT) for what in _wrapper_faults(contract, files["wrapper"])
