@@ -23,7 +23,7 @@ from npubake.preparation import Prepared
 from npubake.report import manifest as form
 from npubake.report.compiled import Compilation, compiled_block
 from npubake.report.precision import Precision
-from npubake.toolchains.qualcomm.licence import licence_facts
+from npubake.toolchains import licence
 
 ASIDE = (
     "failed",
@@ -126,8 +126,8 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
     made = {result.task.name: result for result in results}
     recipe = subject.target.recipe
     facts = _Facts(prepared=prepared, subject=subject, made=made)
-    checks = [check for result in results if result.task.stage.name == "gate"
-              for check in read_json(prepared, result, "verdict")]  # fmt: skip
+    verdicts = [read_json(prepared, result, "verdict") for result in results if result.task.stage.name == "gate"]
+    checks = [check for verdict in verdicts for check in verdict]
     decided = facts.decided()
     return form.Build(
         origin=_origin(prepared, subject, made["import"]),
@@ -197,7 +197,7 @@ class _Facts:
             metadata=self.record("compile", "metadata"),
             verified=self.record("verify", "record"),
             baseline=None if model.baseline is None else model.baseline_cosine,
-            licence=licence_facts() if "onnxruntime_qnn" in contract["build"] else {},  # an SDK brings its own
+            licence=licence(contract),
         )
         return compiled_block(made, checks)
 

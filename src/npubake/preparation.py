@@ -63,9 +63,10 @@ def prepare(
     """Plan the request; its locks are written last, once nothing is refused, or with ``write_lock`` False not at all.
 
     lenient: targets whose toolchain is not installed are left out as ``refused``, even where no other is left; reading:
-    they stay, since nothing will be run. Raises
-    BuildError with the faults of all its toolchains, recipes, locks and data at once; with ``keep_going`` only where no
-    target is without.
+    they stay, since nothing will be run.
+
+    Raises BuildError with the faults of all its toolchains, recipes, locks and data at once; with ``keep_going`` only
+    where no target is without.
     """
     seen = Seen()
     _see_documents(root, seen)
@@ -90,7 +91,7 @@ def prepare(
             refused.append(Refused(subject=subject, error=_joined(errors)))
         else:
             subjects.append(subject)
-    _go_on(subjects, refused, bad_locks, request, lenient=lenient)
+    _raise_refusals(subjects, refused, bad_locks, request, lenient=lenient)
     tasks = _until(plan(subjects, project.root), request.until)
     notes = tuple(_written([subject.target for subject in subjects], locks, seen)) if write_lock else ()
     return Prepared(
@@ -118,7 +119,7 @@ def _lacking(found: Sequence[Target]) -> dict[str, BuildError]:
     return {name: ToolchainError(*faults) for name, faults in toolchains.missing(served).items()}
 
 
-def _go_on(
+def _raise_refusals(
     subjects: Sequence[Subject],
     refused: Sequence[Refused],
     bad_locks: dict[str, BuildError],
@@ -126,7 +127,7 @@ def _go_on(
     *,
     lenient: bool,
 ) -> None:
-    """Raise what was refused, unless the request goes on without it."""
+    """Raise what was refused, unless the request goes on without it. refused: targets; bad_locks: by recipe name."""
     by_toolchain = lenient and all(isinstance(entry.error, ToolchainError) for entry in refused)
     if not refused or by_toolchain or (subjects and request.keep_going):
         return

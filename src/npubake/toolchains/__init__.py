@@ -29,6 +29,8 @@ TOOLCHAINS: Mapping[str, str] = {
 _DETAILS: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.details:details"}
 # Toolchains whose options decide what they need; the function takes the options and answers with Faults.
 _NEEDS: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.needs:missing"}
+# Under which licences a toolchain's package, which made an artifact, stands; the function takes the contract.
+_LICENCES: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.licence:licence_of"}
 # What a toolchain refuses of a target whose graph is known; the function takes what ``judged`` takes.
 _JUDGES: Mapping[str, str] = {"qualcomm": "npubake.toolchains.qualcomm.refusals:judge"}
 
@@ -123,6 +125,15 @@ def details(name: str) -> Details | None:
         return None
     ask: Callable[[], Details] = _loaded(_DETAILS[name])
     return ask()
+
+
+def licence(contract: Mapping[str, Any]) -> dict[str, Any]:
+    """Package, version and licence files of what made the artifact of a contract; {} where nothing is to be said."""
+    name = contract["toolchain"]["name"]
+    if name not in _LICENCES:
+        return {}
+    ask: Callable[[Mapping[str, Any]], dict[str, Any]] = _loaded(_LICENCES[name])
+    return ask(contract)
 
 
 def missing(served: Sequence[Served]) -> dict[str, tuple[Fault, ...]]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from npubake.toolchains import canonical_zip
 from npubake.toolchains.bundle_file import BundleReport
 from npubake.toolchains.feeding import Run
-
-COMPILED = "model_ctx_qnn.bin"  # the entry by which a bundle of toolchain qualcomm is known
+from npubake.toolchains.qualcomm.htp.htp_files import BINARY
 
 
 def verify(path: Path, digest: str) -> BundleReport:
@@ -41,5 +40,7 @@ def run(path: Path, files: Sequence[tuple[str, Path]], example: int | None) -> R
 
 
 def _compiled(path: Path) -> bool:
-    """Whether a vendor's binary is in the file. Raises StageError for a file that is no intact archive."""
-    return COMPILED in canonical_zip.read(path.read_bytes(), path.name)
+    """Whether the file is a bundle of toolchain qualcomm: it holds the binary. Raises StageError for a file that is no
+    intact archive.
+    """
+    return BINARY in canonical_zip.read(path.read_bytes(), path.name)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from npubake import toolchains
 from npubake.toolchains.qualcomm import licence
 
 
@@ -31,6 +32,14 @@ def test_that_files_are_named_with_their_digests(package: Path) -> None:
     assert digests == {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
     assert str(package) not in str(facts)  # the same on every machine
     assert licence.licence_folder() == str(package / "onnxruntime_qnn")
+
+
+@pytest.mark.usefixtures("package")
+def test_that_what_an_sdk_made_has_no_licence_of_the_package() -> None:
+    made = {"toolchain": {"name": "qualcomm"}, "build": {"onnxruntime_qnn": "9.9.9"}}
+    assert toolchains.licence(made)["version"] == "9.9.9"
+    assert toolchains.licence({**made, "build": {"qairt_sdk": "2.39.0"}}) == {}
+    assert toolchains.licence({**made, "toolchain": {"name": "reference"}}) == {}
 
 
 def test_that_nothing_is_said_of_a_package_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

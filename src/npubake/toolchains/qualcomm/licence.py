@@ -7,6 +7,7 @@ whoever installs the package accepts. npubake depends on the package and hands n
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ FILES = {
     "onnxruntime_qnn/ThirdPartyNotices.txt": "notices of third parties",
     "onnxruntime_qnn/Privacy.md": "privacy of the execution provider",
 }
+
+
+def licence_of(contract: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of the package where it made the artifact; ``{}`` where an SDK did, which brings its own."""
+    return licence_facts() if "onnxruntime_qnn" in contract["build"] else {}
 
 
 def licence_facts() -> dict[str, Any]:

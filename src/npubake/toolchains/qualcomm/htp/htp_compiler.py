@@ -2,8 +2,8 @@
 
 In the folder that it runs in: ``model.onnx`` and ``request.json`` (``provider``: options of the execution provider;
 ``strict``: no node may stay on the CPU; ``reasons``: keep also what only verbose loggers are told). It leaves
-``model_ctx.onnx``, ``model_ctx_qnn.bin``, ``trace/``, ``profile.csv`` ``log.jsonl`` and the
-answer: ``error``, what onnxruntime raised or ''; ``tools``, versions.
+``model_ctx.onnx``, ``model_ctx_qnn.bin``, ``trace/``, ``profile.csv``, ``log.jsonl`` and the answer: ``error``, what
+onnxruntime raised or ''; ``tools``, versions.
 
 The names are fixed and the model goes in as bytes, since the graph's name in the binary holds a hash of the model's
 path, and the wrapper the binary's name.

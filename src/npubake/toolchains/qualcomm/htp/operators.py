@@ -17,8 +17,8 @@ _SUFFIX = re.compile(r"(_token_\d+|_\d+)$")  # what onnxruntime adds where it ch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
-    """The nodes of a compilable model. makers, readers: by tensor; shapes: of what the model
-    states them for, a name where a size is open; types: of initializers, ``int8``.
+    """The nodes of a compilable model. makers, readers: by tensor; shapes: of what the model states them for, a name
+    where a size is open; types: of initializers, ``int8``.
     """
 
     nodes: dict[str, onnx.NodeProto]
