@@ -51,23 +51,24 @@ REFUSED = {
 }
 # dB of the emulator beside the QDQ model on the CPU: an 8-bit result may be off by one step now and then.
 AGREEMENT = {"a8w8": 40.0, "a16w8": 50.0, "a16w16": 50.0, "w4a16": 50.0, "fp16": 45.0}
-# Where the HTP's own arithmetic is coarser: approximated functions, steps of a float16, products of two 16-bit tensors.
+# Where the HTP's own arithmetic is coarser: approximated functions, steps of a float16, products of two 16-bit tensors
+# (but where adapt makes them of two).
 COARSER = {
     "Ceil": 35.0,
     "Floor": 33.0,
     "LayerNormalization": 38.0,
     "LpNormalization": 37.0,
-    "MatMul computed": 40.0,
+    "MatMul computed": 46.0,
     "Mish": 45.0,
     "Round": 36.0,
     "Softplus": 42.0,
 }
+FINER = {("MatMul computed", "a16w16"): 75.0}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_operator_compiles_and_computes_what_its_qdq_model_says(case: OperatorCase, tmp_path: Path) -> None:
     model, feeds = case.model(), case.feeds(3)
-    least = COARSER.get(case.name, 200.0)
     refused, wrong = set(), {}
     for lane, soc in ROADS:
         folder = tmp_path / f"{lane}_{soc}"
@@ -75,10 +76,15 @@ def test_an_operator_compiles_and_computes_what_its_qdq_model_says(case: Operato
         found = emulated(model, feeds, lane, soc, folder)
         if found.refused:
             refused.add((lane, soc))
-        elif found.agreement < min(AGREEMENT[lane], least):
+        elif found.agreement < least(case.name, lane):
             wrong[lane, soc] = found.agreement
     assert not wrong
     assert refused == REFUSED.get(case.name, frozenset())
+
+
+def least(name: str, lane: str) -> float:
+    """The agreement in dB that is held."""
+    return FINER.get((name, lane), min(AGREEMENT[lane], COARSER.get(name, 200.0)))
 
 
 def test_what_is_said_to_be_refused_or_coarser_is_a_case() -> None:

@@ -19,6 +19,7 @@ from npubake.quant.model_facts import model_facts
 from npubake.toolchains.qualcomm.adapting.computing import computed_in
 from npubake.toolchains.qualcomm.adapting.deciding import GridTable
 from npubake.toolchains.qualcomm.adapting.edges import compilable_model
+from npubake.toolchains.qualcomm.adapting.products import Products
 from npubake.toolchains.qualcomm.adapting.recording import Written, adapt_record, float_record
 from npubake.toolchains.qualcomm.adapting.request import Adapted, AdaptRequest, Sources
 from npubake.toolchains.qualcomm.adapting.spelling import Speller
@@ -64,6 +65,16 @@ def quantised_model(
     ).spell()
     floats = _float_tensors(summary) | frozenset(spelling.like)
     grids = GridTable(spelling=spelling, floats=floats, parameters=parameters, statistics=sources.statistics).decide()
+    wide_weights = LANES[parameters.lane].weights == "int16"
+    names = all_names(model) | spelling.constants.keys() | spelling.like.keys()
+    floats |= Products(
+        spelling=spelling,
+        grids=grids,
+        summary=summary,
+        statistics=sources.statistics,
+        names=names,
+        twice=wide_weights,
+    ).spell()
     writer = UnitWriter(
         grids=grids,
         floats=floats,
@@ -71,8 +82,8 @@ def quantised_model(
         outputs=frozenset(summary.outputs),
         unrounded=frozenset(spelling.gates) if fused else frozenset(),
         oldest=request.oldest,
-        wide_weights=LANES[parameters.lane].weights == "int16",
-        names=all_names(model) | spelling.constants.keys() | spelling.like.keys(),
+        wide_weights=wide_weights,
+        names=names,
     )
     for name in summary.inputs:
         writer.add_input(name)

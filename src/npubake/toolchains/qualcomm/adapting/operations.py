@@ -52,7 +52,8 @@ class EncodedWeights:
 class Operation:
     """One node that the compiler computes at once. node: operands by the names of float tensors; integer: whether it is
     computed in integers, of ``bits`` at least; why: of what stays in float; apart: whether it reads its operand through
-    a conversion of its own, so that the compiler cannot fuse it with what reads the same tensor.
+    a conversion of its own, so that the compiler cannot fuse it with what reads the same tensor; converts: whether it
+    is no node, but its operand on its result's grid.
     """
 
     node: onnx.NodeProto
@@ -61,6 +62,7 @@ class Operation:
     why: str = ""
     weights: EncodedWeights | None = None
     apart: bool = False
+    converts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

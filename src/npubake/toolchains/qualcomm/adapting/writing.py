@@ -55,6 +55,10 @@ class UnitWriter:
 
     def add(self, operation: Operation) -> None:
         """A node with its operands as it reads them and its results as their readers see them."""
+        if operation.converts:
+            source = operation.node.input[0]
+            self._quantise(operation.node.output[0], self.views[source, self.grids[source]])
+            return
         node = onnx.NodeProto()
         node.CopyFrom(operation.node)
         own = self._grid_of_unit(operation)
