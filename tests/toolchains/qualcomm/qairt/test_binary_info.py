@@ -54,7 +54,8 @@ def test_a_dump_is_read() -> None:
     (graph,) = part.graphs
     found = [(one.name, one.dtype, one.offset) for one in graph.outputs]
     assert found == [("_495", "uint16", -32768), ("ids", "int32", None)]
-    assert graph.inputs[0].shape == (1, 3, 8, 8)
+    (source,) = graph.inputs
+    assert (source.shape, source.qnn_dtype) == ((1, 3, 8, 8), "UFIXED_POINT_8")  # as QnnTypes.h has it
 
 
 @pytest.mark.parametrize("path", [("info",), ("info", "buildId"), ("info", "graphs"), ("info", "contextMetadata")])

@@ -19,6 +19,7 @@ import onnxruntime_qnn
 
 from npubake.errors import Fault, StageError
 from npubake.toolchains.process import serve
+from npubake.toolchains.qualcomm.htp.metadata import DTYPES
 
 _INFO_VERSION = 3  # QNN_SYSTEM_CONTEXT_BINARY_INFO_VERSION_3
 _HARDWARE_VERSION = 1  # QNN_SYSTEM_CONTEXT_HTP_HW_INFO_BLOB_VERSION_V1
@@ -29,25 +30,25 @@ _SCALE_OFFSET = 0  # QNN_QUANTIZATION_ENCODING_SCALE_OFFSET
 _WRONG_BINARY = 30010  # QNN_SYSTEM_CONTEXT_ERROR of bytes that are no context binary, or not a whole one
 _MOST = 4096  # tensors or graphs that a count may name: more is damage, not a model
 
-# Qnn_DataType_t -> (QNN's name, the name of the same integers or floats in ONNX).
-DATA_TYPES: Mapping[int, tuple[str, str]] = {
-    0x008: ("INT_8", "int8"),
-    0x016: ("INT_16", "int16"),
-    0x032: ("INT_32", "int32"),
-    0x064: ("INT_64", "int64"),
-    0x108: ("UINT_8", "uint8"),
-    0x116: ("UINT_16", "uint16"),
-    0x132: ("UINT_32", "uint32"),
-    0x164: ("UINT_64", "uint64"),
-    0x216: ("FLOAT_16", "float16"),
-    0x232: ("FLOAT_32", "float32"),
-    0x308: ("SFIXED_POINT_8", "int8"),
-    0x316: ("SFIXED_POINT_16", "int16"),
-    0x332: ("SFIXED_POINT_32", "int32"),
-    0x408: ("UFIXED_POINT_8", "uint8"),
-    0x416: ("UFIXED_POINT_16", "uint16"),
-    0x432: ("UFIXED_POINT_32", "uint32"),
-    0x508: ("BOOL_8", "bool"),
+# Qnn_DataType_t -> its name.
+DATA_TYPES: Mapping[int, str] = {
+    0x008: "INT_8",
+    0x016: "INT_16",
+    0x032: "INT_32",
+    0x064: "INT_64",
+    0x108: "UINT_8",
+    0x116: "UINT_16",
+    0x132: "UINT_32",
+    0x164: "UINT_64",
+    0x216: "FLOAT_16",
+    0x232: "FLOAT_32",
+    0x308: "SFIXED_POINT_8",
+    0x316: "SFIXED_POINT_16",
+    0x332: "SFIXED_POINT_32",
+    0x408: "UFIXED_POINT_8",
+    0x416: "UFIXED_POINT_16",
+    0x432: "UFIXED_POINT_32",
+    0x508: "BOOL_8",
 }
 
 
@@ -252,12 +253,12 @@ def _tensor(tensor: _Tensor) -> dict[str, Any]:
     if tensor.version not in _TENSOR_VERSIONS:
         raise _unknown("tensor", tensor.version, _TENSOR_VERSIONS)
     body = tensor.body
-    qnn, dtype = DATA_TYPES.get(body.data_type, (f"0x{body.data_type:x}", "unknown"))
+    kind = DATA_TYPES.get(body.data_type, f"0x{body.data_type:x}")
     scaled = body.quantization.definition == _DEFINED and body.quantization.encoding == _SCALE_OFFSET
     return {
         "name": _text(body.name),
-        "dtype": dtype,
-        "qnn_dtype": qnn,
+        "dtype": DTYPES.get(kind, "unknown"),
+        "qnn_dtype": kind,
         "shape": [body.dimensions[i] for i in range(_count(body.rank))],
         "scale": body.quantization.value.scale_offset.scale if scaled else None,
         "offset": body.quantization.value.scale_offset.offset if scaled else None,

@@ -18,6 +18,27 @@ from npubake.toolchains.qualcomm.htp.context_archive import context_binaries, is
 READER = "npubake.toolchains.qualcomm.htp.context_reader"
 _TIMEOUT = 120.0  # seconds; a detector's binary takes 0.1
 
+# QNN's data types (QnnTypes.h, without QNN_DATATYPE_) -> the same integers or floats in ONNX.
+DTYPES: Mapping[str, str] = {
+    "INT_8": "int8",
+    "INT_16": "int16",
+    "INT_32": "int32",
+    "INT_64": "int64",
+    "UINT_8": "uint8",
+    "UINT_16": "uint16",
+    "UINT_32": "uint32",
+    "UINT_64": "uint64",
+    "FLOAT_16": "float16",
+    "FLOAT_32": "float32",
+    "SFIXED_POINT_8": "int8",
+    "SFIXED_POINT_16": "int16",
+    "SFIXED_POINT_32": "int32",
+    "UFIXED_POINT_8": "uint8",
+    "UFIXED_POINT_16": "uint16",
+    "UFIXED_POINT_32": "uint32",
+    "BOOL_8": "bool",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:

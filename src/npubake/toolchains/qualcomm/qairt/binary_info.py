@@ -14,27 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from npubake.errors import Fault, StageError
-from npubake.toolchains.qualcomm.htp.metadata import Graph, Metadata, Part, Tensor
+from npubake.toolchains.qualcomm.htp.metadata import DTYPES, Graph, Metadata, Part, Tensor
 
-# QNN's data types as ONNX's (QnnTypes.h).
-DTYPES: Mapping[str, str] = {
-    "UFIXED_POINT_8": "uint8",
-    "UFIXED_POINT_16": "uint16",
-    "SFIXED_POINT_8": "int8",
-    "SFIXED_POINT_16": "int16",
-    "SFIXED_POINT_32": "int32",
-    "UINT_8": "uint8",
-    "UINT_16": "uint16",
-    "UINT_32": "uint32",
-    "UINT_64": "uint64",
-    "INT_8": "int8",
-    "INT_16": "int16",
-    "INT_32": "int32",
-    "INT_64": "int64",
-    "FLOAT_16": "float16",
-    "FLOAT_32": "float32",
-    "BOOL_8": "bool",
-}
 _PREFIX = "QNN_DATATYPE_"
 
 
@@ -85,7 +66,7 @@ def _tensor(entry: Mapping[str, Any], where: str) -> Tensor:
     return Tensor(
         name=str(_of(info, "name", where)),
         dtype=DTYPES[kind],
-        qnn_dtype=kind.replace("_POINT", ""),
+        qnn_dtype=kind,
         shape=tuple(int(size) for size in _of(info, "dimensions", where)),
         scale=float(grid["scale"]) if fixed and grid else None,
         offset=int(grid["offset"]) if fixed and grid else None,

@@ -21,7 +21,7 @@ from npubake.toolchains.qualcomm.qairt.sdk import BACKEND, DLC_LOADER, HOST, Con
 GRAPH = "model"
 MODEL, ENCODINGS = f"{GRAPH}.onnx", f"{GRAPH}.encodings"
 FLOAT_DLC, DLC = f"float/{GRAPH}.dlc", f"{GRAPH}.dlc"
-SOURCE, WEIGHTS, NET = f"{GRAPH}.cpp", f"{GRAPH}.bin", f"{GRAPH}_net.json"
+SOURCE, WEIGHTS = f"{GRAPH}.cpp", f"{GRAPH}.bin"
 LIBRARIES = "libs"
 BINARY = "model_ctx_qnn"
 BINARY_FOLDER, RUN_FOLDER, INFO = "context", "ran", "model_ctx_qnn.json"

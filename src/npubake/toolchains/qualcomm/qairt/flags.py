@@ -6,7 +6,6 @@ a configuration does not know is ignored without a word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from npubake.errors import Fault, ToolchainError
@@ -22,8 +21,7 @@ class Flags:
     models of fixed shapes, and all of ours are); input_layouts: of qairt-converter, of the source's input and of the
     binary's, () where no source has them (optional as well: the axes of an input stay what they are); act_bits,
     weight_bits, bias_bits: of qnn-onnx-converter and qairt-quantizer; float_fallback: of qairt-quantizer; soc: the key
-    of a device's SoC in the backend's configuration;
-    qairt: whether qairt-converter and qairt-quantizer are there.
+    of a device's SoC in the backend's configuration; qairt: whether qairt-converter and qairt-quantizer are there.
     """
 
     since: Version
@@ -93,15 +91,6 @@ TABLE: tuple[Flags, ...] = (
     ),
 )
 LAST: Version = (2, 51)  # the newest that was looked at
-
-# Spellings that a version refuses or ignores -> the first version that does. Never written from there on.
-RETIRED: Mapping[str, Version] = {
-    "--act_bw": (2, 22),
-    "--weight_bw": (2, 22),
-    "--bias_bw": (2, 22),
-    "--desired_input_shape": (2, 37),
-    "--quant_scheme": (2, 42),
-}
 
 
 def flags_of(version: str) -> Flags:
