@@ -15,6 +15,8 @@ from npubake.recipe.quant_config import INTEGER_BITS, TUNED_STEPS, EquivalentTra
 from npubake.recipe.recipe import BASELINE_COSINE, Boundary, Recipe, RuntimeInput
 
 _CHECKED_FACTS = ("precisions", "activation_granularities", "max_l2m_bytes", "tail")
+# Where quantisers stand, of toolchains whose kernels keep nothing unrounded.
+_QUANTISERS = {"qualcomm": "everywhere"}
 _PLATFORM_FACTS = ("soc", "march", "nv12_stride_bytes", "tensor_unit_bytes", "tail", "max_l2m_bytes")
 
 
@@ -76,7 +78,7 @@ def of_calibrate(subject: Subject) -> dict[str, Any]:
         bits=differences(config.bits),
         layer_overrides=_overrides(subject) or None,
         missing=(config.load.missing, "refuse") if config.load else None,
-        quantisers="everywhere" if subject.target.toolchain == "qualcomm" else None,
+        quantisers=_QUANTISERS.get(subject.target.toolchain),
         image_inputs=None
         if span is None
         else {

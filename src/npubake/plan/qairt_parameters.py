@@ -13,8 +13,8 @@ DEFAULT_CONVERTER, DEFAULT_ENCODINGS = "qairt", "1.0.0"
 
 
 def asked(subject: Subject) -> bool:
-    """Whether the target takes the road of the SDK."""
-    return subject.target.toolchain == "qualcomm" and own.options(subject).get("road", "wheel") == "sdk"
+    """Whether a target of toolchain qualcomm takes the road of the SDK."""
+    return bool(own.options(subject).get("road", "wheel") == "sdk")
 
 
 def refuse(subject: Subject) -> None:

@@ -25,7 +25,7 @@ class QairtRoad(QualcommRoad):
 
     @staticmethod
     def serves(subject: Subject) -> bool:
-        """Whether the target takes this road."""
+        """Where the recipe asks for the SDK."""
         return qairt_parameters.asked(subject)
 
     def tasks(self) -> list[Task]:

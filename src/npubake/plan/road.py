@@ -15,7 +15,11 @@ from npubake.plan.subject import Subject
 from npubake.plan.target_road import TargetRoad
 
 CHECKED_FIRST = ("import", "optimize", "check", "probe")
-ROADS: Mapping[str, type[TargetRoad]] = {"reference": ReferenceRoad, "qualcomm": QualcommRoad}
+# Toolchain -> its roads: the first that serves a target is taken.
+ROADS: Mapping[str, Sequence[type[TargetRoad]]] = {
+    "reference": (ReferenceRoad,),
+    "qualcomm": (QairtRoad, SeveralSocsRoad, QualcommRoad),
+}
 
 
 def plan(subjects: Sequence[Subject], root: Path) -> tuple[Task, ...]:
@@ -28,6 +32,4 @@ def plan(subjects: Sequence[Subject], root: Path) -> tuple[Task, ...]:
 
 
 def _road(subject: Subject) -> type[TargetRoad]:
-    """The toolchain's; where the recipe asks for it, that of the SDK, or of one binary for several SoCs."""
-    further = (road for road in (QairtRoad, SeveralSocsRoad) if road.serves(subject))
-    return next(further, ROADS[subject.target.toolchain])
+    return next(road for road in ROADS[subject.target.toolchain] if road.serves(subject))

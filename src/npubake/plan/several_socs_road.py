@@ -20,8 +20,8 @@ class SeveralSocsRoad(QualcommRoad):
 
     @staticmethod
     def serves(subject: Subject) -> bool:
-        """Whether the target takes this road."""
-        return subject.target.toolchain == "qualcomm" and len(own.socs(subject)) > 1
+        """Where the platform is several SoCs."""
+        return len(own.socs(subject)) > 1
 
     def _compiled(self, adapted: str, files: Mapping[str, str], *, role: str, after: list[str]) -> None:
         floating = role != "compile"

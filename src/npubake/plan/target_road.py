@@ -36,6 +36,11 @@ class TargetRoad:
     root: Path
     made: list[Task] = field(default_factory=list)
 
+    @staticmethod
+    def serves(_subject: Subject) -> bool:
+        """Whether a target of its toolchain takes this road."""
+        return True
+
     @property
     def decided(self) -> str:
         """Whose parameters, model and record the integer model is made of."""
