@@ -8,8 +8,7 @@ from npubake.errors import Fault, RecipeError
 from npubake.plan import qualcomm_parameters as own
 from npubake.plan.parameters import stated
 from npubake.plan.subject import Subject
-
-DEFAULT_CONVERTER, DEFAULT_ENCODINGS = "qairt", "1.0.0"
+from npubake.toolchains.qualcomm.facts import DEFAULT_CONVERTER, DEFAULT_ENCODINGS
 
 
 def asked(subject: Subject) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 from npubake.plan import parameters
 from npubake.plan.parameters import stated
 from npubake.plan.subject import Subject
+from npubake.toolchains.qualcomm.facts import DEFAULT_OPTIMIZATION, FLOAT_LANES
 
 EMULATED_EXAMPLES = 8  # 5 to 16 s each for a 640 x 640 detector in the emulator
 _PLATFORM_FACTS = ("soc_model", "march", "vtcm_bytes")
-_IN_FLOAT = ("fp16",)  # lanes in which nothing is quantised
 
 
 def options(subject: Subject) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def options(subject: Subject) -> dict[str, Any]:
 
 def in_float(subject: Subject) -> bool:
     """Whether the lane quantises nothing: the artifact is the float model's."""
-    return subject.target.lane.value in _IN_FLOAT
+    return subject.target.lane.value in FLOAT_LANES
 
 
 def has_float(subject: Subject) -> bool:
@@ -69,7 +69,7 @@ def of_adapt(subject: Subject) -> dict[str, Any]:
     """
     march = str(subject.target.platform.march.value)
     edges = stated(io=io(subject), runtime_input=_runtime(subject), march=march if "v68" in march.split(",") else None)
-    chosen = stated(optimization=(options(subject).get("optimization", 3), 3))
+    chosen = stated(optimization=(options(subject).get("optimization"), DEFAULT_OPTIMIZATION))
     return {"lane": subject.target.lane.value, **edges, **stated(options=chosen)}
 
 
@@ -127,7 +127,7 @@ def _platform(subject: Subject, *more: str) -> dict[str, Any]:
 def _compiler_options(subject: Subject) -> dict[str, Any]:
     asked = options(subject)
     return stated(
-        optimization=(asked.get("optimization", 3), 3),
+        optimization=(asked.get("optimization"), DEFAULT_OPTIMIZATION),
         vtcm_mb=asked.get("vtcm_mb"),
         cpu_nodes=list(asked.get("cpu_nodes", ())) or None,
     )

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from npubake.errors import Fault, RecipeError
 
 Io = Literal["quantized", "float"]
+FLOAT_LANES = ("fp16",)  # in which nothing is quantised
+# Of toolchain_options.qualcomm, where the recipe says nothing.
+DEFAULT_OPTIMIZATION = 3  # the graph that the compiler looks longest for
+DEFAULT_CONVERTER: Final = "qairt"
+DEFAULT_ENCODINGS: Final = "1.0.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,7 @@ class CompilerOptions:
     vtcm_mb: MiB of vector memory, 0 for all that the SoC has; cpu_nodes: nodes that may stay on the CPU, by name.
     """
 
-    optimization: int = 3
+    optimization: int = DEFAULT_OPTIMIZATION
     vtcm_mb: int = 0
     cpu_nodes: tuple[str, ...] = ()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from npubake.errors import Fault, ToolchainError
 from npubake.toolchains import installed
+from npubake.toolchains.qualcomm.facts import DEFAULT_CONVERTER
 from npubake.toolchains.qualcomm.probe import NAME, probe
 from npubake.toolchains.qualcomm.qairt.sdk import find_sdk
 
@@ -17,7 +18,7 @@ def missing(options: Mapping[str, Any]) -> Iterator[Fault]:
     """Every fault of ``toolchain_options.qualcomm``: no compiler of that road, no quantiser of that name."""
     if options.get("road", "wheel") == "sdk":
         try:
-            find_sdk(options.get("sdk", {}).get("converter", "qairt"))
+            find_sdk(options.get("sdk", {}).get("converter", DEFAULT_CONVERTER))
         except ToolchainError as error:
             yield from error.faults
     elif not (found := probe()).usable:

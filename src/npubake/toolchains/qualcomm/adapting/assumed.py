@@ -17,8 +17,8 @@ from npubake.quant.model_facts import model_facts
 from npubake.quant.request import parse_request
 from npubake.toolchains.qualcomm.adapting.adapt import adapt
 from npubake.toolchains.qualcomm.adapting.request import Adapted, AdaptRequest, Sources
+from npubake.toolchains.qualcomm.facts import FLOAT_LANES
 
-_IN_FLOAT = ("fp16",)  # lanes in which nothing is quantised
 _DECIDES = ("lane", "weights", "bits", "layer_overrides", "quantisers")  # of calibrate's parameters, the form alone
 
 
@@ -28,7 +28,7 @@ def assumed_adaptation(model: onnx.ModelProto, summary: GraphSummary, params: Ma
     Raises what ``adapt`` raises of the formats that the compiler does not take.
     """
     request = AdaptRequest.from_params(params)
-    if parse_lane(params["lane"]).name in _IN_FLOAT:
+    if parse_lane(params["lane"]).name in FLOAT_LANES:
         return adapt(model, summary, Sources(), request)
     decided = {name: params[name] for name in _DECIDES if name in params}
     asked = parse_request({**decided, "calibration": {"method": "minmax"}})

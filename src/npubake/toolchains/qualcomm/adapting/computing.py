@@ -45,11 +45,6 @@ def computed_in(summary: GraphSummary, parameters: QuantizationParameters) -> di
     return made
 
 
-def all_in_float(summary: GraphSummary, why: str) -> dict[str, Computing]:
-    """Of every group, in a lane that quantises nothing."""
-    return {group.name: Computing(integer=False, why=why) for group in summary.groups}
-
-
 def _for_want_of_a_kernel(
     summary: GraphSummary,
     group: FusionGroup,

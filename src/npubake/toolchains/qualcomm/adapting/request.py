@@ -12,7 +12,7 @@ from npubake.calibration.statistics import TensorStatistics
 from npubake.fixedpoint.colour import RuntimeInput
 from npubake.quant.lanes import parse_lane
 from npubake.quant.parameters import QuantizationParameters
-from npubake.toolchains.qualcomm.facts import Io
+from npubake.toolchains.qualcomm.facts import DEFAULT_OPTIMIZATION, Io
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class AdaptRequest:
     io: Io = "quantized"
     runtime: tuple[RuntimeInput, ...] = ()
     oldest: bool = False
-    optimization: int = 3
+    optimization: int = DEFAULT_OPTIMIZATION
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> AdaptRequest:
@@ -36,7 +36,7 @@ class AdaptRequest:
             lane=parse_lane(params["lane"]).name,
             io=params.get("io", "quantized"),
             oldest="v68" in str(params.get("march") or params.get("platform", {}).get("march", "")).split(","),
-            optimization=params.get("options", {}).get("optimization", 3),
+            optimization=params.get("options", {}).get("optimization", DEFAULT_OPTIMIZATION),
             runtime=tuple(spec for spec in specs if spec.type != "featuremap"),
         )
 

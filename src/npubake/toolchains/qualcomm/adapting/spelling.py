@@ -29,6 +29,7 @@ from npubake.toolchains.qualcomm.adapting.misfusing import keep_apart
 from npubake.toolchains.qualcomm.adapting.operations import BIAS_MOST, EncodedWeights, Form, Operation, Spelling
 from npubake.toolchains.qualcomm.adapting.resizing import spelt_nearest
 from npubake.toolchains.qualcomm.adapting.wide_weights import is_dilated, refuse_lost_bits, spread
+from npubake.toolchains.qualcomm.facts import DEFAULT_OPTIMIZATION
 
 _ONE_TABLE = "at 8 bits the HTP computes x * Sigmoid(x) by one table"
 
@@ -44,7 +45,7 @@ class Speller:
     facts: ModelFacts
     parameters: QuantizationParameters
     computing: Mapping[str, Computing]
-    optimization: int = 3
+    optimization: int = DEFAULT_OPTIMIZATION
 
     def spell(self) -> Spelling:
         """Raises StageError with every layer whose weights have no form that the compiler takes."""

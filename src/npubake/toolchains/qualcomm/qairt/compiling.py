@@ -18,7 +18,7 @@ import onnx
 from npubake.errors import Fault, StageError
 from npubake.graph.model_file import serialise
 from npubake.quant.parameters import QuantizationParameters
-from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
+from npubake.toolchains.qualcomm.facts import DEFAULT_CONVERTER, DEFAULT_ENCODINGS, CompilerOptions, HtpPlatform
 from npubake.toolchains.qualcomm.htp.checks import edge_faults, metadata_faults
 from npubake.toolchains.qualcomm.htp.htp_files import BINARY
 from npubake.toolchains.qualcomm.htp.metadata import Metadata
@@ -30,11 +30,9 @@ from npubake.toolchains.qualcomm.qairt.encodings import Encodings, check_encodin
 from npubake.toolchains.qualcomm.qairt.naming import binary_names, in_model_names, near_scales
 from npubake.toolchains.qualcomm.qairt.picture_edges import conversion_of, fed_model
 from npubake.toolchains.qualcomm.qairt.running import Request, Workshop, convert, read_back, tool_versions
-from npubake.toolchains.qualcomm.qairt.sdk import Sdk, find_sdk
+from npubake.toolchains.qualcomm.qairt.sdk import VARIABLE, Sdk, find_sdk
 from npubake.toolchains.qualcomm.qairt.wrapper import wrapper_model
 from npubake.toolchains.qualcomm.release.contract import build_contract
-
-DEFAULT_CONVERTER, DEFAULT_ENCODINGS = "qairt", "1.0.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +63,8 @@ def used_sdk(params: Mapping[str, Any]) -> Sdk:
     wanted = params["qairt"]
     sdk = find_sdk(wanted.get("converter", DEFAULT_CONVERTER))
     if sdk.version != wanted["version"]:
-        what = f"QAIRT_SDK_ROOT holds version {sdk.version}; the build was planned with {wanted['version']}"
-        raise StageError(Fault(what=what, where="QAIRT_SDK_ROOT", hint="build again"))
+        what = f"{VARIABLE} holds version {sdk.version}; the build was planned with {wanted['version']}"
+        raise StageError(Fault(what=what, where=VARIABLE, hint="build again"))
     return sdk
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from npubake.toolchains.board_edges import Arrays, BoardEdges
-from npubake.toolchains.qualcomm.facts import CompilerOptions, HtpPlatform
+from npubake.toolchains.qualcomm.facts import DEFAULT_CONVERTER, CompilerOptions, HtpPlatform
 from npubake.toolchains.qualcomm.htp.metadata import Metadata
 from npubake.toolchains.qualcomm.qairt import commands
 from npubake.toolchains.qualcomm.qairt.binary_info import metadata_of
@@ -69,7 +69,7 @@ def described(artifact: Artifact) -> Metadata:
     """What the binary says of itself, in the model's names."""
     with tempfile.TemporaryDirectory(prefix="npubake-read-back-") as place:
         shop = _shop(artifact, Path(place))
-        converter = artifact.params["qairt"].get("converter", "qairt")
+        converter = artifact.params["qairt"].get("converter", DEFAULT_CONVERTER)
         metadata = metadata_of(read_back(shop), tool_versions(shop.sdk, converter))
     names = {entry["name"]: artifact.binary_name(entry["name"])
              for side in ("inputs", "outputs") for entry in artifact.contract[side]}  # fmt: skip

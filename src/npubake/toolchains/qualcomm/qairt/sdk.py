@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npubake.errors import Fault, ToolchainError
+from npubake.toolchains.qualcomm.facts import DEFAULT_CONVERTER
 from npubake.toolchains.qualcomm.qairt.flags import flags_of
 from npubake.toolchains.vendor_sdk import TakenSdk
 
@@ -59,7 +60,7 @@ class Sdk:
         """
         folder = self.root / "bin" / HOST
         return {
-            "QAIRT_SDK_ROOT": str(self.root),
+            VARIABLE: str(self.root),
             "QNN_SDK_ROOT": str(self.root),
             "PATH": f"{folder}{os.pathsep}{variables.get('PATH', os.defpath)}",
             "LD_LIBRARY_PATH": str(self.root / "lib" / HOST),
@@ -96,7 +97,7 @@ def taken(options: Mapping[str, Any]) -> TakenSdk | None:
     if options.get("road", "wheel") != "sdk":
         return None
     try:
-        found = find_sdk(options.get("sdk", {}).get("converter", "qairt"))
+        found = find_sdk(options.get("sdk", {}).get("converter", DEFAULT_CONVERTER))
     except ToolchainError:
         return None  # toolchains.missing tells it, with the targets that need it
     return TakenSdk(version=found.version, stated=found.stated)

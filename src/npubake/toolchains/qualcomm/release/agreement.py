@@ -2,8 +2,8 @@
 out.
 
 ``outputs`` compares with the float model; ``agreement`` with the QDQ model that was compiled, on the same examples:
-what the compiler's own arithmetic adds; ``quantised_sqnr_db`` beside it is what quantisation cost on these examples. Both models are fed what the board's tensors decode to, so that the figures
-hold the arithmetic and not the colour loss.
+what the compiler's own arithmetic adds; ``quantised_sqnr_db`` beside it is what quantisation cost on these examples.
+Both models are fed what the board's tensors decode to, so that the figures hold the arithmetic and not the colour loss.
 """
 
 from __future__ import annotations
