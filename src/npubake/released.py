@@ -49,7 +49,7 @@ def find(folder: Path) -> Released | None:
 
 
 def _stands(folder: Path, path: str, digest: str) -> bool:
-    below = path.removeprefix(f"build/{folder.name}/")
+    below = path.split("/", 2)[-1]  # behind build/<target>/: a copy of the folder has another name
     try:
         return sha256_file(folder / below) == digest
     except OSError:

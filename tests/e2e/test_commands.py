@@ -110,6 +110,14 @@ def test_a_failed_rebuild_is_known_and_its_files_are_told_apart(built: Workspace
     assert "1 file there no longer is what the manifest says" in built.run("status", "small").out
     verified = built.run("verify", "small", "--json")
     assert (verified.code, verified.json["astray"]) == (0, [model])
+    package = built.root / "build/small/small.npub"
+    whole = package.read_bytes()
+    package.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # what is deployed, beside a bundle that is whole
+    loose = built.run("verify", "small")
+    assert loose.code == 1
+    assert "small.npub: not what the bundle holds" in loose.err
+    assert "take model.npub from it" in loose.err
+    package.write_bytes(whole)
     built.edit("sqnr_db: 90", "sqnr_db: 15")
     built.build()
     mended = built.run("status", "small", "--json").json["targets"]["small"]

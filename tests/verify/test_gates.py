@@ -94,6 +94,15 @@ def failure(params: dict[str, Any], found: list[dict[str, Any]], evidence: list[
     return caught.value.faults[0].hint
 
 
+@pytest.mark.parametrize(("boundary", "model"), [("converted", "float model as it was"), ("compiled", "QDQ model")])
+def test_the_agreement_names_the_model_that_was_compiled(boundary: str, model: str) -> None:
+    agreement = {"outputs": {"scores": {"cosine": 0.5, "sqnr_db": 1.0}}}
+    found = [{**figures(0.5, 1.0), "boundary": boundary, "agreement": agreement}]
+    told = failure({"boundary": boundary}, found, [])
+    assert f"emulator against the {model}" in told
+    assert ("65504" in told) is (boundary == "converted")
+
+
 @pytest.mark.parametrize(
     ("calibrated", "ptq", "suspect"),
     [

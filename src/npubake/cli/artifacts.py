@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from npubake.toolchains.answers import Detected
 
+_ARTIFACTS = (".bundle", ".npub")
+_RECORD = "verify.json"  # of a bundle: no board takes it, and each build writes it before its bundle
 _SHOWN_VALUES = 10
 
 
@@ -193,6 +196,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
     report = opening.verify(path, _recorded_digest(path))
     last = released.find(path.parent)
     astray = last.astray if last else ()
+    if last:
+        _refuse_loose(path, report.entries, last)
     if arguments.json:
         print(json.dumps({"bundle": str(path), **asdict(report), "astray": list(astray)}, indent=1, default=dict))
         return 0
@@ -202,6 +207,24 @@ def run_verify(arguments: argparse.Namespace) -> int:
     if astray:
         print(f"warning: {path.parent}: {released.astray_text(astray)}", file=sys.stderr)
     return 0
+
+
+def _refuse_loose(bundle: Path, entries: Mapping[str, str], last: released.Released) -> None:
+    """Raises StageError where what a board takes lies beside the good bundle with other bytes: it would be deployed.
+
+    entries: the bundle's, sha256 by name; a file beside it may have another name.
+    """
+    inside = {digest: name for name, digest in entries.items() if name != _RECORD}
+    loose = {bundle.parent / Path(path).name: inside.get(last.artifacts[path]) for path in last.astray}
+    what = "not what the bundle holds: it was changed, or a later build was cut short"
+    hint = "The bundle, a zip file, is whole: take {} from it, or build the target again."
+    faults = [
+        Fault(what=what, where=str(place), hint=hint.format(name))
+        for place, name in loose.items()
+        if name and place.is_file()
+    ]
+    if faults:
+        raise StageError(*faults)
 
 
 def _recorded_digest(bundle: Path) -> str:
@@ -218,10 +241,15 @@ def _recorded_digest(bundle: Path) -> str:
 
 
 def _artifact(directory: str, named: str) -> Path:
-    """A file as it is given, else the bundle of a built target. Raises UsageError."""
+    """A file as it is given, else the bundle of a built target, or of a folder. Raises UsageError."""
     given = Path(named)
     if given.is_file():
+        if given.suffix not in _ARTIFACTS and not zipfile.is_zipfile(given):
+            hint = "Name the bundle or the package that it belongs to, or the target."
+            raise UsageError(Fault(what="neither a bundle nor a package", where=named, hint=hint))
         return given
+    if given.is_dir() and len(bundles := list(given.glob("*.bundle"))) == 1:
+        return bundles[0]
     target = named.removeprefix("recipe=")
     try:
         place = root.find(directory)

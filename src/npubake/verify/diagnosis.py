@@ -33,7 +33,8 @@ def refuse_failures(
     parts = [f"suspected: {suspect}; first: {action}", *(text for one in earlier if (text := one.text()))]
     parts += [_origins(entry) for entry in figures if entry.get("tensors")]
     named = zip(figures, gate.parts or ("",) * len(figures), strict=True)
-    parts += [_agreement(entry["agreement"], part) for entry, part in named if entry.get("agreement")]
+    model = "float model as it was compiled" if gate.boundary == "converted" else "QDQ model"
+    parts += [_agreement(entry["agreement"], model, part) for entry, part in named if entry.get("agreement")]
     fault = Fault(what="; ".join(_sentences(failed)), where=f"gate {gate.boundary}", hint="; ".join(parts))
     raise GateError(fault, facts={"checks": [check.to_json() for check in checks]})
 
@@ -119,11 +120,11 @@ def _origins(figures: Mapping[str, Any]) -> str:
     return f"worst tensors inside, where each is worse than all before it: {', '.join(found[:_SHOWN])}"
 
 
-def _agreement(agreement: Mapping[str, Any], part: str) -> str:
-    """How the compiled artifact (part: of several) in its emulator differs from the QDQ model, worst output first."""
+def _agreement(agreement: Mapping[str, Any], model: str, part: str) -> str:
+    """How the compiled artifact (part: of several) in its emulator differs from its model, worst output first."""
     worst = sorted(agreement["outputs"].items(), key=lambda item: _low(item[1]["sqnr_db"]))[:_SHOWN]
     shown = ", ".join(f"{name!r} {_figures(found)}" for name, found in worst)
-    return f"emulator{f' ({part})' if part else ''} against the QDQ model on the same examples: {shown}"
+    return f"emulator{f' ({part})' if part else ''} against the {model} on the same examples: {shown}"
 
 
 def _low(value: float | None) -> float:
