@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from npubake.errors import ToolchainError
 from npubake.pipeline.task import Task
 from npubake.plan import parameters
 from npubake.plan.road import plan
@@ -106,6 +107,13 @@ def test_the_optimised_model_is_measured_once_the_original_is_known_to_be_finite
     tasks = plan(subjects(tmp_path, platforms="[generic]"), tmp_path)
     (measure,) = [task for task in tasks if task.name == "measure optimized"]
     assert ids(tasks, "observe") & set(measure.predecessors())
+
+
+def test_toolchains_without_a_road_are_refused_target_by_target(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError) as refused:
+        plan(subjects(tmp_path, f"{RECIPE}toolchain: horizon\n"), tmp_path)
+    assert [fault.where for fault in refused.value.faults] == ["r_j6e_horizon", "r_j6p_horizon"]
+    assert all(fault.hint for fault in refused.value.faults)
 
 
 def test_runtime_options_reach_no_task(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from npubake.errors import Fault, ToolchainError
 from npubake.pipeline.graph import plan as arrange
 from npubake.pipeline.task import Task
 from npubake.plan.qairt_road import QairtRoad
@@ -25,10 +26,23 @@ ROADS: Mapping[str, Sequence[type[TargetRoad]]] = {
 def plan(subjects: Sequence[Subject], root: Path) -> tuple[Task, ...]:
     """The tasks of all subjects in topological order, equal work merged, every ``check`` before any inference.
 
-    Raises BuildError where ports do not fit.
+    Raises BuildError where ports do not fit, ToolchainError for targets of toolchains without a road.
     """
+    _refuse_unknown(subjects)
     tasks = [task for subject in subjects for task in _road(subject)(subject, root).tasks()]
     return arrange(sorted(tasks, key=lambda task: task.stage.name not in CHECKED_FIRST))
+
+
+def _refuse_unknown(subjects: Sequence[Subject]) -> None:
+    named = {subject.target.name: subject.target.toolchain for subject in subjects}
+    hint = f"toolchains that it drives: {', '.join(ROADS)}"
+    faults = [
+        Fault(where=name, what=f"this version of npubake has no road of toolchain {toolchain}", hint=hint)
+        for name, toolchain in named.items()
+        if toolchain not in ROADS
+    ]
+    if faults:
+        raise ToolchainError(*faults)
 
 
 def _road(subject: Subject) -> type[TargetRoad]:
