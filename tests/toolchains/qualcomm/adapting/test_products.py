@@ -93,6 +93,28 @@ def test_8_bits_and_constants_stay_one_product() -> None:
     assert all(adapted(model, feeds, lane).record["forms"] == [] for lane in ("a16w8", "a16w16"))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "converted"),
+    [
+        ([node("Abs", "y", "k"), node("MatMul", "x k", "out")], False),
+        ([node("Abs", "y", "a"), node("Transpose", "a", "k", perm=[0, 1, 2, 3]), node("MatMul", "x k", "out")], False),
+        ([node("Sigmoid", "y", "k"), node("MatMul", "x k", "out")], True),  # of the HTP's own grid
+        ([node("Add", "x y", "a"), node("Relu", "a", "k"), node("MatMul", "x k", "out")], True),  # its grid is the Relu
+        ([node("Abs", "y", "k"), node("Neg", "k", "n"), node("MatMul", "n k", "out")], True),  # read twice
+    ],
+)
+def test_an_operand_that_nothing_else_is_bound_to_is_made_on_that_grid(
+    nodes: list[onnx.NodeProto], converted: bool
+) -> None:
+    model = float_model(nodes, {"x": [1, 2, 16, 16], "y": [1, 2, 16, 16]}, {}, ["out"])
+    feeds = [{name: feed["x"][..., :16] - shift for name, shift in (("x", 0), ("y", 0.5))} for feed in FEEDS]
+    made = adapted(model, feeds, "a16w8")
+    ((_, zero_point, _),) = second_grids(made)
+    assert zero_point == 0x8000
+    assert ("converted" in made.record["forms"][-1]["what"]) == converted
+    assert decibels(runs(model, feeds, "out"), runs(made.model, feeds, "out")) > 70
+
+
 def test_names_that_are_taken_are_left_alone() -> None:
     """A tensor of the model that is called as a new one would be."""
     nodes = [node("Relu", "y", "out/MatMul/second"), node("MatMul", "x out/MatMul/second", "out")]

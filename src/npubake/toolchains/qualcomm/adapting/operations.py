@@ -78,7 +78,8 @@ class Form:
 class Spelling:
     """All operations in order, and what spelling brought in. constants: new initialisers; like: new tensor -> the one
     whose grid it shares; ranges: of tensors that nobody observed; grids: in place of the parameters'; gates: tensors
-    that the HTP does not round, although it asks for their quantisers.
+    that the HTP does not round, although it asks for their quantisers; clipping: tensors whose grid does what a Relu or
+    Clip that was left out would.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -87,6 +88,7 @@ class Spelling:
     ranges: dict[str, Range] = field(default_factory=dict)
     grids: dict[str, Grid] = field(default_factory=dict)
     gates: set[str] = field(default_factory=set)
+    clipping: set[str] = field(default_factory=set)
     forms: list[Form] = field(default_factory=list)
 
     def readers(self) -> Mapping[str, list[Operation]]:

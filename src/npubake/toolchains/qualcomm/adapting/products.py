@@ -24,8 +24,10 @@ from npubake.graph.naming import fresh_name
 from npubake.graph.summary import GraphSummary
 from npubake.quant.ranges import DEAD_BELOW, including_zero
 from npubake.quant.tensor_ranges import WIDE_MARGIN
+from npubake.toolchains.qualcomm.adapting.deciding import is_movement, operand_values
 from npubake.toolchains.qualcomm.adapting.grids import Grid
 from npubake.toolchains.qualcomm.adapting.operations import Form, Operation, Spelling
+from npubake.toolchains.qualcomm.adapting.operators import known_grid
 
 _INT8 = 127
 _STEPS = 257  # of 16 bits in one of int8
@@ -70,8 +72,12 @@ class Products:
         if self.twice and node.output[0] in self.grids:
             self._say(node, "MatMul as two, of the upper and the lower bits of its second operand")
             yield from self._two_products(node, scale)
-        else:
+        elif chain := self._chain(second):
             self._say(node, f"{second} in steps of absmax / 0x7F7F")
+            self.grids.update(dict.fromkeys(chain, _symmetric(scale)))
+            yield operation
+        else:
+            self._say(node, f"{second} converted to steps of absmax / 0x7F7F")
             narrow = self._tensor(f"{node.name}/second", _symmetric(scale))
             yield _converted(second, narrow)
             made = helper.make_node("MatMul", [node.input[0], narrow], list(node.output), name=node.name)
@@ -98,6 +104,29 @@ class Products:
         name = fresh_name(wish, self.names)
         self.grids[name] = grid
         return name
+
+    def _chain(self, second: str) -> tuple[str, ...]:
+        """What lies on the grid of the operand for this product alone: from an operator's result through movements;
+        () where something else reads of it, or settled its grid. (Converted, a ViT takes a quarter more cycles.)
+        """
+        makers = {name: each for each in self.spelling.operations for name in each.node.output}
+        readers, held, found = self.spelling.readers(), self.grids[second], [second]
+        while self._free(found[-1], held) and len(readers[found[-1]]) == 1:
+            maker = makers.get(found[-1])
+            if maker is None or not maker.integer:
+                break
+            if not is_movement(maker):
+                return tuple(found) if known_grid(maker.node.op_type, 16) is None else ()
+            sources = operand_values(maker)
+            if len(sources) > 1 or len(maker.node.output) > 1:
+                break
+            found += sources
+        return ()
+
+    def _free(self, name: str, held: Grid) -> bool:
+        """Whether a tensor of 16 bits lies on the operand's grid, which nothing but the product is bound to."""
+        bound = name in self.spelling.clipping or name in self.summary.outputs or name not in self.grids
+        return not bound and held.bits == 16 and self.grids[name].equals(held)
 
     def _absmax(self, name: str) -> float:
         """Of a tensor: what its grid reaches, but for the margin that 16 bits have room for and 8 have not."""

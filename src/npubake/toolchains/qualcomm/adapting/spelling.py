@@ -164,6 +164,7 @@ class Speller:
             made.like[clamp.input[0]] = clamp.output[0]
             return kept
         made.forms.append(Form(node=clamp.name, what=f"{clamp.op_type} left out", why="its output's grid clips so"))
+        made.clipping.add(name)
         last = _copied(members[-2])
         last.output[0] = clamp.output[0]
         return [*members[:-2], last]
