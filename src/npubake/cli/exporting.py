@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -247,10 +247,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 def _write(folder: Path, files: Files) -> list[dict[str, Any]]:
     """Write them below ``folder``; path and size of each. Raises UsageError where that is not allowed."""
-    return list(_written(folder, files))
-
-
-def _written(folder: Path, files: Files) -> Iterator[dict[str, Any]]:
+    written = []
     for path, data in files:
         place = folder / path
         try:
@@ -261,4 +258,5 @@ def _written(folder: Path, files: Files) -> Iterator[dict[str, Any]]:
         except OSError as error:
             hint = "--out takes a folder that may be written."
             raise UsageError(Fault(what=f"cannot be written: {error.strerror}", where=str(place), hint=hint)) from error
-        yield {"path": path, "bytes": len(data)}
+        written.append({"path": path, "bytes": len(data)})
+    return written

@@ -24,6 +24,11 @@ _RUNTIME = (*_ONNX, "onnxruntime")
 _IMAGES = ("numpy", "pillow")
 _QNN = (*_RUNTIME, "onnxruntime-qnn")
 OPTIONAL_TOOLS = ("onnxruntime-qnn", "aimet-onnx")  # of extras; a target that needs one says so
+# Ports of the stages that compile, run and verify a context binary, by a wheel's compiler or an SDK's.
+_ARTIFACT = {"wrapper": "onnx", "binary": "context_binary", "contract": "record"}
+_COMPILED = {**_ARTIFACT, "metadata": "record", "trace": "record", "log": "log"}
+_EMULATED = {**_ARTIFACT, "record": "record", "reference": "onnx", "quantised": "onnx", "samples": "sample_set"}
+_VERIFIED = {**_ARTIFACT, "metadata": "record", "emulated": "archive", "figures": "figures"}
 
 
 def _stage(
@@ -194,28 +199,13 @@ STAGES: dict[str, Stage] = {
             "compile_htp",
             1,
             {"compilable": "onnx", "record": "record"},
-            {
-                "wrapper": "onnx",
-                "binary": "context_binary",
-                "contract": "record",
-                "metadata": "record",
-                "trace": "record",
-                "log": "log",
-            },
+            _COMPILED,
             _QNN,
         ),
         _stage(
             "emulate",
             1,
-            {
-                "wrapper": "onnx",
-                "binary": "context_binary",
-                "contract": "record",
-                "record": "record",
-                "reference": "onnx",
-                "quantised": "onnx",
-                "samples": "sample_set",
-            },
+            _EMULATED,
             {"figures": "figures", "outputs": "archive"},
             _QNN,
         ),
@@ -223,12 +213,7 @@ STAGES: dict[str, Stage] = {
             "verify_htp",
             1,
             {
-                "wrapper": "onnx",
-                "binary": "context_binary",
-                "contract": "record",
-                "metadata": "record",
-                "emulated": "archive",
-                "figures": "figures",
+                **_VERIFIED,
                 "part_wrapper": "onnx?",
                 "part_binary": "context_binary?",
                 "part_contract": "record?",
@@ -240,57 +225,28 @@ STAGES: dict[str, Stage] = {
             "compile_qairt",
             1,
             {"model": "onnx", "record": "record", "parameters": "parameters?", "encodings": "encodings?"},
-            {
-                "wrapper": "onnx",
-                "binary": "context_binary",
-                "contract": "record",
-                "metadata": "record",
-                "trace": "record",
-                "log": "log",
-            },
+            _COMPILED,
             _ONNX,
         ),
         _stage(
             "emulate_qairt",
             1,
-            {
-                "wrapper": "onnx",
-                "binary": "context_binary",
-                "contract": "record",
-                "record": "record",
-                "reference": "onnx",
-                "quantised": "onnx",
-                "samples": "sample_set",
-            },
+            _EMULATED,
             {"figures": "figures", "outputs": "archive"},
             (*_RUNTIME, "numba"),
         ),
         _stage(
             "verify_qairt",
             1,
-            {
-                "wrapper": "onnx",
-                "binary": "context_binary",
-                "contract": "record",
-                "metadata": "record",
-                "emulated": "archive",
-                "figures": "figures",
-            },
+            _VERIFIED,
             {"record": "record", "outputs": "archive"},
             _RUNTIME,
         ),
         _stage(
             "package_htp",
             1,
-            {
-                "wrapper": "onnx",
-                "binary": "context_binary",
-                "contract": "record",
-                "archive": "archive",
-                "verified": "record",
-                "outputs": "archive",
-            },
-            {"bundle": "bundle", "wrapper": "onnx", "binary": "context_binary", "contract": "record"},
+            {**_ARTIFACT, "archive": "archive", "verified": "record", "outputs": "archive"},
+            {"bundle": "bundle", **_ARTIFACT},
         ),
     )
 }

@@ -1,6 +1,6 @@
 """stages: ``adapt``, the decided float model as QDQ in the forms that the HTP compiler takes. An adapter.
 
-Parameters: ``lane``, ``io``, ``runtime_input``. Without input ``parameters`` the float model, with its edges; with
+Parameters: see ``docs/architecture.md``. Without input ``parameters`` the float model, with its edges; with
 ``quantised`` another quantiser's QDQ model, of which the edges alone are made.
 """
 
