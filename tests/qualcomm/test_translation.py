@@ -13,7 +13,7 @@ from npubake.toolchains.qualcomm.facts import CompilerOptions
 from npubake.toolchains.qualcomm.htp.compiling import Asked, compile_model
 from npubake.toolchains.qualcomm.htp.refusal_table import REPLACEMENTS
 from tests.qualcomm import needs_qnn
-from tests.qualcomm.networks import convolution, platform, record_of
+from tests.qualcomm.networks import Builder, convolution, platform, record_of
 
 pytestmark = needs_qnn
 
@@ -92,3 +92,16 @@ def test_a_4_bit_weight_without_a_zero_point() -> None:
     del node.input[2]
     (fault,) = faults_of(model)
     assert (fault.where, "no zero point" in fault.what) == ("w/dequantized", True)
+
+
+def test_a_node_that_the_compiler_loses_as_it_makes_the_graph() -> None:
+    made = Builder()
+    step = 1 / 128
+    inputs = [made.quantised("x", step), made.weight("w", np.ones((8, 3, 1, 1), np.float32), np.int8)]
+    at = made.quantised(made.add("Conv", inputs, "stem_out", "stem"), 4 * step)
+    nan = made.add("IsNaN", [at], "nan")
+    made.quantised(made.add("Where", [nan, at, at], "chosen", "choice"), 4 * step)
+    faults = faults_of(made.model(), "93")
+    assert any("node choice (Where) cannot run on qcs6490 (HTP v68) because the compiler makes no" in fault.what
+               for fault in faults)  # fmt: skip
+    assert "could not create op" in faults[-1].hint

@@ -77,6 +77,15 @@ LOG_MEMORY = (
     ),
     "[V] qnn_backend_manager.cc:519 QnnLogging] <E> RouterX86 graph prepare failed 17",
 )
+LOG_UNMADE = (
+    "[V] qnn_backend_manager.cc:519 QnnLogging] graph_prepare.cc:211::ERROR:could not create op: q::Select.exe.tcm",
+    '[V] qnn_backend_manager.cc:519 QnnLogging] <E> "curve_cell0_forward" generated: could not create op',
+    "[V] qnn_backend_manager.cc:519 QnnLogging] <E> RouterX86 graph prepare failed 12",
+    (
+        "[V] qnn_backend_manager.cc:519 QnnLogging] <E> graphMainFinalizePostPrepare: prepare failed (err=1002), "
+        "skipping post-prepare steps"
+    ),
+)
 
 TRACE_SINH = """{
   "backend_type": "htp", "model_name": "<in-memory>", "schema_version": 2,

@@ -56,6 +56,20 @@ def test_too_little_vector_memory() -> None:
     assert "q::*InputSlice needs 30.5 MiB of vector memory" in fault
 
 
+def test_a_node_that_is_lost_as_the_graph_is_made() -> None:
+    (fault,) = told(words.ERROR_MEMORY, words.LOG_UNMADE)
+    assert "node curve (Sigmoid) cannot run on qcs6490 (HTP v68) because the compiler makes no operator of it" in fault
+    assert "vector memory" not in fault.partition("the end of the compiler's log")[0]
+    assert "cpu_nodes" in fault
+
+
+def test_what_the_provider_takes_only_in_part() -> None:
+    one = Unsupported(node="curve", op_type="Mod", reasons=("QNN Mod Op only support fmod == 0 for now.",))
+    (fault,) = explain_nodes([one], Operators.of(words.small_model()), V68)
+    assert "because the compiler takes it only with fmod == 0" in fault.what
+    assert "precision" not in fault.hint
+
+
 def test_a_node_of_which_nothing_is_said() -> None:
     (fault,) = told(words.ERROR_NHWC, ())
     assert "node stem (Conv)" in fault

@@ -97,6 +97,18 @@ REASONS: tuple[Row, ...] = (
         _HERE + ": Sinh, Celu, Mish, Shrink, Softsign, Acosh",
     ),
     _row(
+        r"generated: could not create op",
+        "the compiler makes no operator of it, or of a node beside it, in these types and sizes",
+        "give it another precision (layer_overrides), or write it as other operators; " + TO_THE_CPU,
+        _HERE + ", IsNaN before Where, and LSTM, of 8 bits with soc_model 93",
+    ),
+    _row(
+        r"only supports? (?P<wants>.*?)(?: for now)?\.?$",
+        "the compiler takes it only with {wants}",
+        "change the layer as it says; " + TO_THE_CPU,
+        _HERE + ", Mod with fmod 1: the provider's own words",
+    ),
+    _row(
         r"expects (?P<wants>[^.]*)",
         "the compiler expects {wants}",
         "change the layer as it says; " + TO_THE_CPU,

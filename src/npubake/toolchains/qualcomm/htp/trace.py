@@ -21,6 +21,7 @@ _REFUSED = re.compile(r"backendValidateOpConfig\(\) failed for node `(?P<name>.*
 _INSERTED = re.compile(r"Node '(?P<name>.*?)' OpType:(?P<type>\w+) with domain:\S* was inserted using the NHWC format")
 _SAID = re.compile(r"QnnLogging\]\s*<E> (?P<said>.*)")
 _BLAMED = re.compile(r"Failed to validate op (?P<name>.*) with error 0x")
+_UNMADE = re.compile(r'"(?P<name>.*)" generated: could not create op')  # accepted first, and lost as the graph was made
 _FAILED = re.compile(
     r"Validation FAILED for \d+ nodes in OrtNodeUnit \((?P<type>\w+)\) :(?P<nodes>.*?)REASON : (?P<why>.*)", re.DOTALL
 )
@@ -108,6 +109,8 @@ def _unsupported(
     kinds = _named(log)
     for name, reason in _blamed(log):
         note(name, kinds.get(name, ""), reason)
+    for name, reason in _unmade(log):
+        note(_begun_by(name, operators), "", reason)
     for one in traced:
         note(one["node_name"], one["op_type"], one["reason"])
     for name, kind in kinds.items():
@@ -145,6 +148,19 @@ def _blamed(log: Sequence[str]) -> list[tuple[str, str]]:
         if blamed is not None:
             found += [(blamed["name"], reason) for reason in reasons]
             reasons = []
-        elif not match["said"].startswith(_EMPTY):
+        elif not match["said"].startswith(_EMPTY) and _UNMADE.search(match["said"]) is None:
             reasons.append(match["said"].strip())
     return found
+
+
+def _unmade(log: Sequence[str]) -> list[tuple[str, str]]:
+    """Nodes that validation took and of which the compiler then made nothing, with its words."""
+    found = [_UNMADE.search(match["said"]) for line in log if (match := _SAID.search(line)) is not None]
+    return [(match["name"], match.group()) for match in found if match is not None]
+
+
+def _begun_by(name: str, operators: Operators) -> str:
+    """The node that a name of the compiler's (``lstm_cell0_forward``) begins with; the name itself where none does."""
+    if operators.find(name) is not None:
+        return name
+    return max((known for known in operators.users() if name.startswith(f"{known}_")), key=len, default=name)
