@@ -1,13 +1,15 @@
 """The commands of docs/toolchains/qualcomm.md run with the real compiler, and print what the page shows; what it states
 of platforms and of the contract is what these say.
 
-Blocks of ``sh`` and ``python`` are for installing and for a board, and are not run.
+Blocks of ``sh`` and ``python`` are for installing and for a board, and are not run; the one for the host is.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,12 @@ def test_every_command_of_the_page_runs_and_prints_what_is_shown(checkout: Path)
     named = re.findall(r"`([^`]+)`", text.partition("### What lies in")[2].partition("###")[0])
     for name in (name.replace("<target>", "digits_qcs9075").strip("/") for name in named):
         assert name in left or "." not in name, name
+    made = checkout / "build" / "digits_qcs9075"
+    (block,) = re.findall(r"```python\n(# on the host.*?)```", text, re.DOTALL)
+    subprocess.run([sys.executable, "-c", block], cwd=made, check=True)
+    lines = (made / "input_list.txt").read_text(encoding="utf-8").split()
+    assert lines[0] == "image:=recorded/00000/inputs/image.raw"
+    assert [(made / line.partition(":=")[2]).stat().st_size for line in lines] == [784] * 4  # bytes of uint8 pixels
 
 
 def test_the_table_of_socs_is_that_of_the_platform_files() -> None:
