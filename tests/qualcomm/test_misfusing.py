@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
+from npubake.toolchains.qualcomm.adapting import spelling
 from npubake.toolchains.qualcomm.adapting.request import AdaptRequest
 from tests.fixedpoint.builds import node
 from tests.qualcomm import needs_qnn
 from tests.qualcomm.emulated import adapted, compiled, decibels, emulated, in_emulator, runs
-from tests.qualcomm.operator_cases import OperatorCase, case, weights
+from tests.qualcomm.operator_cases import OperatorCase, case, int64, weights
 
 pytestmark = needs_qnn
 
@@ -63,6 +65,47 @@ def test_the_compiler_still_fuses_wrongly_what_is_not_kept_apart(tmp_path: Path)
     gate.input[0] = product.input[0]
     assert compiled(made.compilable, "77", tmp_path) == ""
     assert decibels(runs(made.model, feeds, "out"), in_emulator(made, feeds, "out", tmp_path)) < 30
+
+
+ROWS16 = (1, 16, 24)  # rows over which x * Tanh(x) goes wrong
+ONE = {"one": np.array(1, np.float32)}
+SPELT_OUT = {
+    "Softmax": case(
+        "Softmax",
+        node("Exp", "x", "e"),
+        node("ReduceSum", "e axes", "s"),
+        node("Div", "e s", "out"),
+        constants={"axes": int64(-1)},
+        shape=(1, 10),
+        low=-5,
+        high=0,
+    ),
+    "Tanh": case("Tanh", node("Tanh", "x", "t"), node("Mul", "x t", "out"), shape=ROWS16),
+    "Mish": case("Mish", node("Softplus", "x", "s"), node("Tanh", "s", "t"), node("Mul", "x t", "out"), shape=ROWS16),
+    "Gelu": case(
+        "Gelu", node("Tanh", "x", "t"), node("Add", "t one", "g"), node("Mul", "x g", "out"),
+        constants=ONE, shape=ROWS16,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("soc", ["77", "82", "93"])
+@pytest.mark.parametrize("name", SPELT_OUT)
+def test_functions_that_are_spelt_out(name: str, soc: str, tmp_path: Path) -> None:
+    asked = SPELT_OUT[name]
+    assert emulated(asked.model(), asked.feeds(2), "a16w8", soc, tmp_path).agreement > 42
+
+
+@pytest.mark.parametrize("name", SPELT_OUT)
+def test_the_compiler_still_takes_them_for_others(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spelling, "keep_apart", lambda *_: None)
+    asked = SPELT_OUT[name]
+    assert emulated(asked.model(), asked.feeds(2), "a16w8", "77", tmp_path).agreement < 10
+
+
+def test_mish_behind_planes_on_v68(tmp_path: Path) -> None:
+    asked = behind("Conv", MISH, (12, 12))
+    assert emulated(asked.model(), asked.feeds(2), "a16w8", "93", tmp_path).agreement > 40
 
 
 @pytest.mark.parametrize("soc", ["93", "82"])

@@ -220,6 +220,21 @@ def test_a_layer_of_16_bits_among_others_of_8() -> None:
     assert stored[read.input[2]].dtype == np.uint16
 
 
+def test_functions_that_are_spelt_out_are_kept_apart_at_16_bits() -> None:
+    feeds = [{"x": RANDOM.uniform(-2, 3, (1, 16, 6)).astype(np.float32)}]
+    softmax = [node("Exp", "x", "e"), node("ReduceSum", "e axes", "s"), node("Div", "e s", "out")]
+    gated = [node("Tanh", "x", "t"), node("Mul", "x t", "out")]
+    for nodes, constants, forms in (
+        (softmax, {"axes": np.array([-1])}, ["out/Div"]),
+        (gated, {}, ["t/Tanh"]),
+    ):
+        model = float_model(nodes, {"x": [1, 16, 6]}, constants, ["out"])
+        wide, narrow = (adapted(model, feeds, lane) for lane in ("a16w8", "a8w8"))
+        assert [form["node"] for form in wide.record["forms"]] == forms
+        assert narrow.record["forms"] == []
+        assert decibels(runs(model, feeds, "out"), runs(wide.model, feeds, "out")) > 60
+
+
 def test_only_planes_that_the_compiler_fuses_wrongly_are_kept_apart() -> None:
     silu = (node("Sigmoid", "c", "s"), node("Mul", "c s", "out"))
     for lane, plane, optimization, apart in (

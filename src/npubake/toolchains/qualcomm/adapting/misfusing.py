@@ -7,6 +7,8 @@ and in none of 92 others; at optimization 1 in all. (tests/qualcomm/test_misfusi
 A Sigmoid that reads its operand through a conversion is not fused; a Softplus of three axes is another kernel. Both
 cost time (a detector whose SiLUs are all kept apart: half as much again, by the compiler's estimate), so that planes
 which are fused rightly stay as they are.
+A Softmax that is spelt out, Exp(x) / ReduceSum(Exp(x)), loses its zero point at 16 bits (-15 dB): its last node reads
+through conversions, too. x * Tanh(x), also as a part of Mish and Gelu, takes wrong rows over exactly 16 (0 dB).
 """
 
 from __future__ import annotations
@@ -16,24 +18,30 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+import onnx
 from onnx import helper
 
 from npubake.graph.summary import GraphSummary
 from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.adapting.operations import Form, Operation, Spelling
+from npubake.toolchains.qualcomm.adapting.operators import demanded_grid
 
 _RIGHT_ROWS = 8  # of a plane, up to which the fused kernels are right
 _RIGHT_SIDES = 16  # rows and columns, beyond which they are right, too, but at optimization 1: 12 and 8, and room
 _PLANES = 4  # axes of [N, C, H, W]
 _UNTILED = 1  # optimization that does not cut planes
+_WRONG_ROWS = 16  # of a Tanh that a Mul reads; 9 to 15, 17 to 40 and others are right
+_SPELT_OUT = "at 16 bits the HTP makes a Softmax of it and forgets the zero point of what it makes"
+_SIXTEEN_ROWS = "at 16 bits the HTP takes wrong rows of x * Tanh(x) over 16 rows"
 _WHY = "at 16 bits the HTP takes wrong rows where it makes one kernel of "
 
 
 def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationParameters, optimization: int) -> None:
-    """Edit ``made``: every 16-bit Sigmoid beside its Mul, and every 16-bit Softplus that is no part of a Mish, where
-    the compiler would go wrong. optimization: what it will be asked for, 1 to 3.
+    """Edit ``made``: every 16-bit Sigmoid beside its Mul, Softplus, Tanh and spelt-out Softmax, where the compiler
+    would go wrong. optimization: what it will be asked for, 1 to 3.
     """
     wide, readers = _wide_tensors(made, parameters), made.readers()
+    makers = {name: each.node for each in made.operations for name in each.node.output if name}
     operations = list[Operation]()
     for operation in made.operations:
         node = operation.node
@@ -45,9 +53,16 @@ def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationPa
             what = f"{node.op_type} reads {source} by a conversion of its own"
             made.forms.append(Form(node=node.name, what=what, why=f"{_WHY}x * Sigmoid(x)"))
             operations.append(replace(operation, apart=True))
-        elif wrong and node.op_type == "Softplus" and not _of_mish(operation, readers):
+        elif wrong and node.op_type == "Softplus":
             made.forms.append(Form(node=node.name, what="Softplus of three axes", why=f"{_WHY}it and a layer before"))
-            operations += _of_three_axes(made, operation, shape)
+            operations += _reshaped(made, operation, (*shape[:2], prod(shape[2:])), shape)
+        elif sixteen and node.op_type == "Tanh" and prod(shape[:-1]) == _WRONG_ROWS:
+            made.forms.append(Form(node=node.name, what="Tanh of one row", why=_SIXTEEN_ROWS))
+            operations += _reshaped(made, operation, (1, prod(shape)), shape)
+        elif sixteen and node.op_type == "Div" and _normalises(node, makers):
+            what = f"{node.op_type} reads {source} by a conversion of its own"
+            made.forms.append(Form(node=node.name, what=what, why=_SPELT_OUT))
+            operations.append(replace(operation, apart=True))
         else:
             operations.append(operation)
     made.operations = operations
@@ -80,22 +95,31 @@ def _gates(sigmoid: Operation, readers: Mapping[str, list[Operation]]) -> bool:
     return any(each.node.op_type == "Mul" and source in each.node.input for each in readers.get(result, ()))
 
 
-def _of_mish(softplus: Operation, readers: Mapping[str, list[Operation]]) -> bool:
-    """Whether Tanh alone reads it: x * Tanh(Softplus(x)) is computed rightly."""
-    behind = readers.get(softplus.node.output[0], ())
-    return [each.node.op_type for each in behind] == ["Tanh"]
+def _normalises(division: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto]) -> bool:
+    """Whether an Exp is divided by its own sum."""
+    above, below = (makers.get(name) for name in division.input)
+    if above is None or below is None or (above.op_type, below.op_type) != ("Exp", "ReduceSum"):
+        return False
+    return bool(below.input[0] == division.input[0])
 
 
-def _of_three_axes(made: Spelling, softplus: Operation, shape: tuple[int, ...]) -> list[Operation]:
-    node = softplus.node
+def _reshaped(made: Spelling, operation: Operation, form: tuple[int, ...], shape: tuple[int, ...]) -> list[Operation]:
+    """An operation of one tensor, of another shape inside."""
+    node = operation.node
     name, source, result = node.name, node.input[0], node.output[0]
     rows, rough = f"{name}/rows", f"{name}/of_rows"
-    made.constants[f"{name}/rows_shape"] = np.array([*shape[:2], prod(shape[2:])], np.int64)
+    made.constants[f"{name}/rows_shape"] = np.array(form, np.int64)
     made.constants[f"{name}/shape"] = np.array(shape, np.int64)
-    made.like |= {rows: source, rough: result}
+    made.like[rows] = source
+    demanded = demanded_grid(node.op_type, 16)
+    if demanded is None:
+        made.like[rough] = result
+    else:
+        made.like[rough] = rows  # float32 as it is; the grid is its own
+        made.grids[rough] = demanded
     nodes = [
         helper.make_node("Reshape", [source, f"{name}/rows_shape"], [rows], name=f"{name}/ToRows"),
-        helper.make_node("Softplus", [rows], [rough], name=name),
+        helper.make_node(node.op_type, [rows], [rough], name=name),
         helper.make_node("Reshape", [rough, f"{name}/shape"], [result], name=f"{name}/FromRows"),
     ]
-    return [replace(softplus, node=each) for each in nodes]
+    return [replace(operation, node=each) for each in nodes]
