@@ -60,3 +60,30 @@ def quantised() -> onnx.ModelProto:
         ours = node.op_type in ("Conv", "Relu", "Sigmoid")
         node.name = f"{node.op_type}_{node.output[0].removesuffix('_updated')}" if ours else f"q_{node.output[0]}"
     return model
+
+
+def gated(function: str, plane: int, bits: int = 16) -> onnx.ModelProto:
+    """QDQ model: x [1, 4, plane, plane] -> a convolution of one tap -> ``silu`` or ``softplus`` -> y."""
+    behind = {
+        "silu": "s = Sigmoid (c_dq)  s_q = QuantizeLinear (s, s_s, z)  s_dq = DequantizeLinear (s_q, s_s, z)"
+        "  f = Mul (c_dq, s_dq)",
+        "softplus": "f = Softplus (c_dq)",
+    }
+    body = f"""
+    w_dq = DequantizeLinear <axis = 0> (w_q, w_s, w_z)
+    x_q = QuantizeLinear (x, x_s, h)
+    x_dq = DequantizeLinear (x_q, x_s, h)
+    c = Conv <kernel_shape = [1, 1]> (x_dq, w_dq)
+    c_q = QuantizeLinear (c, c_s, h)
+    c_dq = DequantizeLinear (c_q, c_s, h)
+    {behind[function]}
+    f_q = QuantizeLinear (f, c_s, h)
+    y = DequantizeLinear (f_q, c_s, h)
+    """
+    codes, scales = weights()
+    kind: type[np.unsignedinteger] = np.uint16 if bits == 16 else np.uint8
+    constants = {"w_q": codes, "w_s": scales, "w_z": np.zeros(4, np.int8), "z": np.array(0, kind)}
+    constants |= {"h": np.array(2 ** (bits - 1), kind), "x_s": floats(8 / 2**bits).reshape(())}
+    constants |= {"c_s": floats(8 / 2**bits).reshape(()), "s_s": floats(1 / 2**bits).reshape(())}
+    signature = f"float[1,4,{plane},{plane}] x => float[1,4,{plane},{plane}] y"
+    return build(signature, body, **{name: value for name, value in constants.items() if name in body})

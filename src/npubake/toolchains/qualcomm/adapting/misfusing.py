@@ -13,7 +13,7 @@ through conversions, too. x * Tanh(x), also as a part of Mish and Gelu, takes wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
 
@@ -21,8 +21,6 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from npubake.graph.summary import GraphSummary
-from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.adapting.operations import Form, Operation, Spelling
 from npubake.toolchains.qualcomm.adapting.operators import demanded_grid
 
@@ -36,17 +34,17 @@ _SIXTEEN_ROWS = "at 16 bits the HTP takes wrong rows of x * Tanh(x) over 16 rows
 _WHY = "at 16 bits the HTP takes wrong rows where it makes one kernel of "
 
 
-def keep_apart(made: Spelling, summary: GraphSummary, parameters: QuantizationParameters, optimization: int) -> None:
+def keep_apart(made: Spelling, shapes: Mapping[str, tuple[int, ...]], held: Set[str], optimization: int) -> None:
     """Edit ``made``: every 16-bit Sigmoid beside its Mul, Softplus, Tanh and spelt-out Softmax, where the compiler
-    would go wrong. optimization: what it will be asked for, 1 to 3.
+    would go wrong. shapes: of tensors; held: those of 16 bits; optimization: what the compiler will be asked for.
     """
-    wide, readers = _wide_tensors(made, parameters), made.readers()
+    wide, readers = _wide_tensors(made, held), made.readers()
     makers = {name: each.node for each in made.operations for name in each.node.output if name}
     operations = list[Operation]()
     for operation in made.operations:
         node = operation.node
         source = node.input[0] if node.input else ""
-        shape = _shape(source, made.like, summary)
+        shape = _shape(source, made.like, shapes)
         sixteen = operation.integer and not wide.isdisjoint((source, node.output[0]))
         wrong = sixteen and fused_wrongly(shape, optimization)
         if wrong and node.op_type == "Sigmoid" and _gates(operation, readers):
@@ -75,18 +73,17 @@ def fused_wrongly(shape: tuple[int, ...], optimization: int) -> bool:
     return optimization == _UNTILED or len(shape) > _PLANES or min(shape[2:]) <= _RIGHT_SIDES
 
 
-def _wide_tensors(made: Spelling, parameters: QuantizationParameters) -> set[str]:
+def _wide_tensors(made: Spelling, held: Set[str]) -> set[str]:
     """Tensors that have 16 bits, or may."""
-    held = {name for name, entry in parameters.tensors.items() if entry.dtype == "int16"}
     touched = [each.node for each in made.operations if each.integer and each.bits == 16]
-    return held.union(*([*node.input, *node.output] for node in touched))
+    return set(held).union(*([*node.input, *node.output] for node in touched))
 
 
-def _shape(name: str, like: Mapping[str, str], summary: GraphSummary) -> tuple[int, ...]:
+def _shape(name: str, like: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """() for what has none here."""
-    while name not in summary.tensors and name in like:
+    while name not in shapes and name in like:
         name = like[name]
-    return tuple(summary.tensors[name].shape) if name in summary.tensors else ()
+    return shapes.get(name, ())
 
 
 def _gates(sigmoid: Operation, readers: Mapping[str, list[Operation]]) -> bool:

@@ -65,7 +65,9 @@ class Speller:
                 self._spell_plain(made, group, members)
         if faults:
             raise StageError(*faults)
-        keep_apart(made, self.summary, self.parameters, self.optimization)
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.summary.tensors.items()}
+        wide = {name for name, entry in self.parameters.tensors.items() if entry.dtype == "int16"}
+        keep_apart(made, shapes, wide, self.optimization)
         return made
 
     def _spell_plain(self, made: Spelling, group: FusionGroup, members: Sequence[onnx.NodeProto]) -> None:
