@@ -266,6 +266,19 @@ def test_the_record_says_what_the_import_said() -> None:
     assert record["warnings"] == [note]
 
 
+def test_a_compiler_with_kernels_of_its_own_leaves_nothing_in_float_for_want_of_ours() -> None:
+    item = subject()
+    assignment = made(item)
+    groups, first = dict(assignment.parameters.groups), item.summary.groups[0].name
+    groups[first] = replace(groups[first], precision="float32", why="no integer kernel (lane a8w8 asks int8)")
+    parameters = replace(assignment.parameters, groups=groups)
+    ours = record_json(assignment.record, parameters, item.summary, ())
+    assert [entry["group"] for entry in ours["float_groups"]] == [first]
+    assert any("float32" in warning for warning in ours["warnings"])
+    theirs = record_json(assignment.record, parameters, item.summary, (), everywhere=True)
+    assert (theirs["float_groups"], theirs["warnings"]) == ([], [])
+
+
 def test_the_same_input_gives_the_same_parameters() -> None:
     item = subject()
     assert made(item).parameters == made(item).parameters

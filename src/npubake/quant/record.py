@@ -9,6 +9,7 @@ from typing import Any
 
 from npubake.graph.summary import GraphSummary, Provenance
 from npubake.quant.following import Narrowed
+from npubake.quant.lanes import NO_KERNEL
 from npubake.quant.left_in_float import left_in_float
 from npubake.quant.mixed_concats import MixedConcat
 from npubake.quant.parameters import QuantizationParameters
@@ -57,8 +58,13 @@ def record_json(
     parameters: QuantizationParameters,
     summary: GraphSummary,
     provenance: tuple[Provenance, ...],
+    *,
+    everywhere: bool = False,
 ) -> dict[str, Any]:
-    """The whole record artifact: ``provenance``, ``counts``, ``float_groups``, ``warnings`` and the record's facts."""
+    """The whole record artifact: ``provenance``, ``counts``, ``float_groups``, ``warnings`` and the record's facts.
+
+    everywhere: of a vendor's compiler, which has kernels of its own: what ours lack does not stay in float there.
+    """
     return {
         "version": 1,
         "lane": parameters.lane,
@@ -73,9 +79,13 @@ def record_json(
             {"group": group.name, "kind": group.kind, "precision": entry.precision, "why": entry.why}
             for group in summary.groups
             for entry in [parameters.groups[group.name]]
-            if entry.precision in ("float16", "float32")
+            if entry.precision in ("float16", "float32") and not (everywhere and entry.why.startswith(NO_KERNEL))
         ],
-        "warnings": [*summary.notes, *warnings(record), *left_in_float(summary, parameters.groups)],
+        "warnings": [
+            *summary.notes,
+            *warnings(record),
+            *(() if everywhere else left_in_float(summary, parameters.groups)),
+        ],
         **asdict(record),
     }
 

@@ -33,7 +33,8 @@ def run(job: Job) -> None:
     calibrated = calibrated_model(model, summary, subject.facts, made.parameters)
     save_model(calibrated.model, job.outputs["model"])
     made.parameters.save(job.outputs["parameters"])
-    record = record_json(made.record, made.parameters, summary, calibrated.provenance)
+    everywhere = request.lane.everywhere
+    record = record_json(made.record, made.parameters, summary, calibrated.provenance, everywhere=everywhere)
     if request.loaded is not None:
         record |= loaded_facts(request.loaded, made.parameters, record["warnings"])
     write_json(job, "record", record)

@@ -100,7 +100,7 @@ def run(job: Job) -> None:
         "overrides": [_entry(overrides[entry.index], entry) for entry in resolved],
         "warnings": [
             *summary.notes,
-            *(left_in_float(summary, precisions.groups) if precisions is not None else ()),
+            *_without_kernel(summary, params, precisions),
             *kernel_warnings(summary, overrides, resolved),
             *(recipe_warnings(summary, params.get("asked", ()), precisions) if precisions is not None else ()),
             *(unheard(summary, overrides, resolved, precisions) if precisions is not None else ()),
@@ -111,6 +111,13 @@ def run(job: Job) -> None:
         ],
     }
     write_json(job, "report", report)
+
+
+def _without_kernel(summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None) -> Iterator[str]:
+    """What stays in float for want of a kernel of ours. Other toolchains have kernels of their own, and judge."""
+    if precisions is None or "toolchain" in params:
+        return iter(())
+    return left_in_float(summary, precisions.groups)
 
 
 def _removal_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions | None) -> Iterator[Fault]:

@@ -82,9 +82,11 @@ def _write(job: Job, tuned: Tuned, idle: list[str]) -> None:
     save_model(real, job.outputs["float"])
     save_model(calibrated.model, job.outputs["model"])
     candidate.parameters.save(job.outputs["parameters"])
-    record = record_json(candidate.assignment.record, candidate.parameters, summary, calibrated.provenance)
+    made, request = candidate.assignment.record, candidate.start.request
+    everywhere = request.lane.everywhere
+    record = record_json(made, candidate.parameters, summary, calibrated.provenance, everywhere=everywhere)
     record["warnings"] += idle
-    loaded = candidate.start.request.loaded
+    loaded = request.loaded
     if loaded is not None and job.optional("scales") is not None:
         record |= loaded_facts(loaded, candidate.parameters, record["warnings"])
     write_json(job, "record", {**record, "tuning": tuned.record})

@@ -183,6 +183,20 @@ def test_layers_without_an_integer_kernel_on_an_soc_without_float(tmp_path: Path
     assert report(tmp_path, summary(), platform=NO_FLOAT, lane="a8w8", cpu_nodes=["/head/Lstm"])
 
 
+def renamed(op_type: str) -> GraphSummary:
+    """The small summary with another operator, which no integer kernel of ours computes, where its LSTM stood."""
+    made = summary()
+    nodes = tuple(replace(node, op_type=op_type) if node.op_type == "LSTM" else node for node in made.nodes)
+    return replace(made, nodes=nodes)
+
+
+@pytest.mark.parametrize("platform", [WITH_FLOAT, NO_FLOAT])
+def test_that_what_only_our_kernels_lack_is_the_compilers_to_judge(tmp_path: Path, platform: dict[str, Any]) -> None:
+    told = report(tmp_path, renamed("CumSum"), platform=platform, lane="a8w8")
+    assert "stays in float" not in told
+    assert "float32" not in told
+
+
 def test_all_faults_come_at_once(tmp_path: Path) -> None:
     found = faults(
         tmp_path,

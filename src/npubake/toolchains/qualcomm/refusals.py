@@ -29,6 +29,9 @@ _LANE_REASONS: Mapping[str, str] = {
     "fp16": f"its HTP has no float16; {_REFUSED}",
     "fp16_a8w8": f"its HTP has no float16, in which this lane computes most layers; {_REFUSED}",
 }
+# Not computed in integers on an SoC without float: a Cast nowhere; an LSTM because the compiler makes no operator of it
+# (QNN_LSTM_FAIL, QNN 2.51.0, soc_model 93). Of every other operator the probe tells: a CumSum is computed there.
+_NO_INTEGERS = frozenset(("Cast", "LSTM"))
 _FORMAT_KEYS = frozenset({"weights", "granularity", "group_size"})
 _SHOWN = 10
 
@@ -141,7 +144,7 @@ def _cpu_faults(summary: GraphSummary, params: Mapping[str, Any]) -> Iterator[Fa
 
 
 def _float_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: Precisions) -> Iterator[Fault]:
-    """Layers that no integer kernel computes, on an SoC that computes no float. One fault for each operator type."""
+    """Layers that the HTP computes in float alone, on an SoC that computes none. One fault for each operator type."""
     platform = params.get("platform", {})
     if "float16" in platform.get("precisions", ("float16",)):
         return
@@ -150,7 +153,8 @@ def _float_faults(summary: GraphSummary, params: Mapping[str, Any], precisions: 
     found: dict[str, list[str]] = {}
     for group in summary.groups:
         forced = precisions.groups[group.name].why.startswith(NO_KERNEL) and float_tensors(summary, group.inputs)
-        if forced and holds_float(summary, group) and not cpu.issuperset(group.nodes):
+        wanting = not _NO_INTEGERS.isdisjoint(kinds[node] for node in group.nodes)
+        if forced and wanting and holds_float(summary, group) and not cpu.issuperset(group.nodes):
             found.setdefault(kinds[group.nodes[0]], []).append(group.nodes[0])
     for kind, names in found.items():
         rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
