@@ -16,9 +16,12 @@ from npubake.graph.opset import IR_VERSION
 from npubake.graph.summary import GraphSummary
 from npubake.quant.lanes import LANES
 from npubake.quant.model_facts import model_facts
+from npubake.quant.parameters import QuantizationParameters
 from npubake.toolchains.qualcomm.adapting.computing import computed_in
 from npubake.toolchains.qualcomm.adapting.deciding import GridTable
 from npubake.toolchains.qualcomm.adapting.edges import compilable_model
+from npubake.toolchains.qualcomm.adapting.grids import Grid
+from npubake.toolchains.qualcomm.adapting.operations import Spelling
 from npubake.toolchains.qualcomm.adapting.products import Products
 from npubake.toolchains.qualcomm.adapting.recording import Written, adapt_record, float_record
 from npubake.toolchains.qualcomm.adapting.request import Adapted, AdaptRequest, Sources
@@ -63,18 +66,8 @@ def quantised_model(
         computing=computing,
         optimization=request.optimization,
     ).spell()
-    floats = _float_tensors(summary) | frozenset(spelling.like)
-    grids = GridTable(spelling=spelling, floats=floats, parameters=parameters, statistics=sources.statistics).decide()
-    wide_weights = LANES[parameters.lane].weights == "int16"
     names = all_names(model) | spelling.constants.keys() | spelling.like.keys()
-    floats |= Products(
-        spelling=spelling,
-        grids=grids,
-        summary=summary,
-        statistics=sources.statistics,
-        names=names,
-        twice=wide_weights,
-    ).spell()
+    grids, floats = _decided(spelling, summary, sources, names)
     writer = UnitWriter(
         grids=grids,
         floats=floats,
@@ -82,7 +75,7 @@ def quantised_model(
         outputs=frozenset(summary.outputs),
         unrounded=frozenset(spelling.gates) if fused else frozenset(),
         oldest=request.oldest,
-        wide_weights=wide_weights,
+        wide_weights=_wide_weights(parameters),
         names=names,
     )
     for name in summary.inputs:
@@ -93,6 +86,30 @@ def quantised_model(
     constants = [numpy_helper.from_array(value, name) for name, value in spelling.constants.items()]
     made = _assembled(model, writer, constants)
     return Written(model=made, spelling=spelling, writer=writer, floats=floats)
+
+
+def _decided(
+    spelling: Spelling, summary: GraphSummary, sources: Sources, names: set[str]
+) -> tuple[dict[str, Grid], frozenset[str]]:
+    """The grids, and the float32 tensors of the operations; products are spelt by both. names: all that are taken."""
+    parameters, statistics = sources.parameters, sources.statistics
+    assert parameters is not None
+    floats = _float_tensors(summary) | frozenset(spelling.like)
+    grids = GridTable(spelling=spelling, floats=floats, parameters=parameters, statistics=statistics).decide()
+    products = Products(
+        spelling=spelling,
+        grids=grids,
+        summary=summary,
+        statistics=statistics,
+        names=names,
+        twice=_wide_weights(parameters),
+    )
+    return grids, floats | products.spell()
+
+
+def _wide_weights(parameters: QuantizationParameters) -> bool:
+    """Whether they are of a lane with 16-bit weights."""
+    return LANES[parameters.lane].weights == "int16"
 
 
 def _float_tensors(summary: GraphSummary) -> frozenset[str]:
