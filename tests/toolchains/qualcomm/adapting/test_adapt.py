@@ -235,6 +235,22 @@ def test_functions_that_are_spelt_out_are_kept_apart_at_16_bits() -> None:
         assert decibels(runs(model, feeds, "out"), runs(wide.model, feeds, "out")) > 60
 
 
+def test_an_output_that_leaves_in_8_bits_a_layer_of_16_passes_through_a_row() -> None:
+    model = convolution(node("Conv", "c v", "out", pads=[1] * 4), v=WEIGHTS[:, :1].repeat(6, axis=1))
+    feeds = FEEDS[:1]
+    case = calibrated(model, feeds, "a8w8", int16=("c/Conv",), quantisers="everywhere")
+    seen = statistics(model, case.summary, feeds)
+    sources = Sources(parameters=case.parameters, statistics=seen)
+    made = adapt(model, case.summary, sources, AdaptRequest(lane="a8w8"))
+    held = made.record["outputs"]["out"]
+    assert (made.record["tensors"]["c"]["dtype"], held["dtype"]) == ("uint16", "uint8")
+    assert operators(made.model) == ["Conv", "Conv"]
+    assert operators(made.compilable) == ["Conv", "Conv", "Reshape", "Reshape"]
+    codes = session(made.compilable).run(None, {"x": encoded(made.record, "x", feeds[0]["x"])})[0]
+    real = (codes.astype(np.float32) - held["zero_point"]) * np.float32(held["scale"])
+    np.testing.assert_allclose(real, runs(made.model, feeds, "out")[0], atol=1.01 * held["scale"])
+
+
 def test_only_planes_that_the_compiler_fuses_wrongly_are_kept_apart() -> None:
     silu = (node("Sigmoid", "c", "s"), node("Mul", "c s", "out"))
     for lane, plane, optimization, apart in (

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from npubake.graph.inference import infer_shapes, static_shape
+from npubake.graph.naming import all_names, fresh_name
 from npubake.graph.ordering import needed_nodes
 from npubake.toolchains.qualcomm.adapting.grids import Grid
 from npubake.toolchains.qualcomm.adapting.pixels import feed_pixels
@@ -75,7 +77,39 @@ def _give_codes(model: onnx.ModelProto, value: onnx.ValueInfoProto, codes: str, 
         model.graph.node.append(copy)  # an input that is an output too
     else:
         _rename(model, codes, value.name)
+        if _converts(model, maker):
+            _pass_through_a_row(model, value, maker)
     value.type.tensor_type.elem_type = TensorProto.DataType.Value(grid.dtype.upper())
+
+
+def _converts(model: onnx.ModelProto, writer: onnx.NodeProto) -> bool:
+    """Whether a QuantizeLinear converts other codes: its layer computes in 16 bits, and leaves in 8."""
+    makers = (node for node in model.graph.node if writer.input[0] in node.output)
+    return writer.op_type == "QuantizeLinear" and any(node.op_type == "DequantizeLinear" for node in makers)
+
+
+def _pass_through_a_row(model: onnx.ModelProto, value: onnx.ValueInfoProto, writer: onnx.NodeProto) -> None:
+    """Reshape the codes to one row and back. Without it onnxruntime moves the transposition behind a layer of planes
+    into the conversion, whose two types no transposition of the HTP has (3110).
+    """
+    names, shape = all_names(model), static_shape(value) or ()
+    source = fresh_name(f"{value.name}/converted", names)
+    writer.output[0] = source
+    row = fresh_name(f"{value.name}/row", names)
+    for number, (form, result) in enumerate((((-1,), row), (shape, value.name))):
+        seen, moved, sizes = (
+            fresh_name(f"{value.name}/{wish}", names) for wish in (f"seen{number}", f"moved{number}", f"sizes{number}")
+        )
+        model.graph.initializer.append(numpy_helper.from_array(np.array(form, np.int64), sizes))
+        steps = list(writer.input[1:])
+        for op_type, inputs, output in (
+            ("DequantizeLinear", [source, *steps], seen),
+            ("Reshape", [seen, sizes], moved),
+            ("QuantizeLinear", [moved, *steps], result),
+        ):
+            name = fresh_name(f"{output}/{op_type}", names)
+            model.graph.node.append(helper.make_node(op_type, inputs, [output], name=name))
+        source = row
 
 
 def _remove_maker(model: onnx.ModelProto, tensor: str) -> None:
