@@ -19,6 +19,7 @@ from npubake.quant.precisions import Precisions
 from npubake.quant.weight_choice import weight_formats
 from npubake.toolchains import Judged
 from npubake.toolchains.qualcomm.aimet.refusals import aimet_faults
+from npubake.toolchains.qualcomm.edge_refusals import edge_faults
 from npubake.toolchains.qualcomm.htp.refusal_table import TO_THE_CPU, on_the_spot
 
 _OPTIONS = "$.toolchain_options.qualcomm"
@@ -48,6 +49,7 @@ def judge(
     """
     faults = [*_lane_faults(params), *_removal_faults(params), *_runtime_faults(params), *_cpu_faults(summary, params)]
     faults += _fusion_faults(overrides, resolved)
+    faults += edge_faults(summary, params)
     if params.get("quantiser") == "aimet":
         faults += aimet_faults(params)
     if precisions is None:
