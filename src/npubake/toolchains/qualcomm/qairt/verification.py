@@ -11,7 +11,8 @@ from npubake.toolchains.qualcomm.htp.emulation import Artifact as Released
 from npubake.toolchains.qualcomm.qairt.emulating import Artifact, described, emulate
 from npubake.toolchains.qualcomm.qairt.sdk import find_sdk
 from npubake.toolchains.qualcomm.release.pairing import require_files, require_metadata
-from npubake.toolchains.recorded import Recorded, difference
+from npubake.toolchains.qualcomm.release.verification import refuse_differences
+from npubake.toolchains.recorded import Recorded
 
 
 def require_artifact(artifact: Artifact, wrapper: bytes, metadata: Mapping[str, Any] | None) -> None:
@@ -29,16 +30,8 @@ def require_artifact(artifact: Artifact, wrapper: bytes, metadata: Mapping[str, 
 
 def require_repeated(artifact: Artifact, examples: Sequence[Recorded]) -> None:
     """Run recorded examples again in a new folder. Raises StageError, all outputs at once, where a byte differs."""
-    faults = []
     repeated = emulate(artifact, [dict(example.inputs) for example in examples])
-    for example, outputs in zip(examples, repeated, strict=True):
-        for name, value in outputs.items():
-            equal, gap, angle = difference(value, example.outputs[name])
-            if not equal:
-                what = f"{example.example}: qnn-net-run differs from the record by {gap:.6g} (cosine {angle:.6f})"
-                faults.append(Fault(where=name, what=what, hint="is the same SDK there? Build again."))
-    if faults:
-        raise StageError(*faults)
+    refuse_differences(examples, repeated, ran="qnn-net-run", hint="is the same SDK there? Build again.")
 
 
 def run_recorded(released: Released, recorded: Sequence[Recorded]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npubake.errors import Fault, GateError, StageError
+from npubake.toolchains.board_edges import Arrays
 from npubake.toolchains.qualcomm.htp.emulation import Artifact, How, emulate
 from npubake.toolchains.qualcomm.htp.metadata import Metadata, read_metadata
 from npubake.toolchains.qualcomm.release.pairing import require_files, require_metadata
@@ -36,18 +37,31 @@ def require_artifact(artifact: Artifact, metadata: Mapping[str, Any] | None, whe
 
 def require_repeated(artifact: Artifact, examples: Sequence[Recorded], how: How, where: str = "") -> None:
     """Run recorded examples again in fresh processes. Raises StageError, all outputs at once, where a byte differs."""
-    feeds = [dict(example.inputs) for example in examples]
+    repeated = emulate(artifact, [dict(example.inputs) for example in examples], how)
+    hint = (
+        f"recorded with QNN {artifact.contract['build']['qnn']}: is another SDK installed here? Ask `npubake doctor`."
+    )
+    refuse_differences(examples, repeated, ran="the emulator", hint=hint, where=where)
+
+
+def refuse_differences(
+    examples: Sequence[Recorded], repeated: Sequence[Arrays], *, ran: str, hint: str, where: str = ""
+) -> None:
+    """Raises StageError, all examples and outputs at once, where what ran again is not the record, to the bit.
+
+    repeated: outputs of each example, by name; ran: what ran them, in words; hint: why they may differ.
+    """
     faults = []
-    for example, outputs in zip(examples, emulate(artifact, feeds, how), strict=True):
+    for example, outputs in zip(examples, repeated, strict=True):
         if set(outputs) != set(example.outputs):
             what = f"{example.example}: outputs {sorted(outputs)}, recorded are {sorted(example.outputs)}"
-            raise StageError(Fault(where=where or "recorded", what=what))
+            faults.append(Fault(where=where or "recorded", what=what, hint=hint))
+            continue
         for name, value in outputs.items():
             equal, gap, angle = difference(value, example.outputs[name])
             if not equal:
-                what = f"{example.example}: the emulator differs from the record by {gap:.6g} (cosine {angle:.6f})"
-                hint = f"recorded with QNN {artifact.contract['build']['qnn']}: is another SDK installed here?"
-                faults.append(Fault(where=f"{where}{name}", what=what, hint=f"{hint} Ask `npubake doctor`."))
+                what = f"{example.example}: {ran} differs from the record by {gap:.6g} (cosine {angle:.6f})"
+                faults.append(Fault(where=f"{where}{name}", what=what, hint=hint))
     if faults:
         raise StageError(*faults)
 
