@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from npubake import released, toolchains
+from npubake import released
 from npubake.errors import Fault, StoreError
 from npubake.outcome import product_metrics, read_json, target_summary
 from npubake.pipeline.files import write_atomic
@@ -128,10 +128,10 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
     facts = _Facts(prepared=prepared, subject=subject, made=made)
     verdicts = [read_json(prepared, result, "verdict") for result in results if result.task.stage.name == "gate"]
     checks = [check for verdict in verdicts for check in verdict]
-    decided = facts.decided()
+    decided, contract = facts.decided(), facts.record("compile", "contract")
     return form.Build(
         origin=_origin(prepared, subject, made["import"]),
-        aim=_aim(subject),
+        aim=_aim(subject, contract),
         precision=facts.precision(),
         tuning=(decided or {}).get("tuning", {"level": "none"}),
         calibration=form.CalibrationData(
@@ -142,7 +142,7 @@ def _build(prepared: Prepared, subject: Subject, record: RunRecord) -> form.Buil
         ),
         tasks=tuple(_task(result) for result in results),
         artifacts=tuple(_artifacts(subject, results)),
-        contract=facts.record("compile", "contract"),
+        contract=contract,
         runtime_options=recipe.runtime_options,
         verified=facts.record("verify", "record"),
         gates=tuple(checks),
@@ -230,7 +230,8 @@ def _below(path: Path, root: Path) -> str:
     return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else resolved.name
 
 
-def _aim(subject: Subject) -> form.Aim:
+def _aim(subject: Subject, contract: Mapping[str, Any]) -> form.Aim:
+    """toolchain_version: of what made the artifact, as its contract says; an SDK is no package that is installed."""
     target, platform = subject.target, subject.target.platform
     sdk = target.options.sdk
     return form.Aim(
@@ -239,7 +240,7 @@ def _aim(subject: Subject) -> form.Aim:
         soc=platform.soc.value,
         march=platform.march.value or "",
         toolchain=target.toolchain,
-        toolchain_version=toolchains.probe(target.toolchain).version,
+        toolchain_version=contract["toolchain"]["version"],
         sdk=sdk.version,
         bsp=sdk.bsp,
         runtime_package=sdk.runtime,

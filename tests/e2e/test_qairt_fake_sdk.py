@@ -58,6 +58,7 @@ def test_a_fake_sdk_is_driven_from_the_float_model_to_the_bundle(pristine: Site)
     text = json.dumps(manifest)
     assert "2.39.0.250926" in text
     assert "v2.39.0.fake" in text
+    assert manifest["reproducible"]["target"]["toolchain_version"] == "2.39.0.250926"
     trace = pristine.made("compile_trace.json")
     assert trace["statistics"]["stated"]
     assert trace["encodings"]["version"] == "1.0.0"

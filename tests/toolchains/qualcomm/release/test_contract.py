@@ -139,6 +139,14 @@ def test_a_binary_for_two_socs_names_the_runtime_of_both() -> None:
     assert {"libQnnHtpV73Skel.so", "libQnnHtpV75Skel.so", "libQnnHtpV73Stub.so", "libQnnHtpV75Stub.so"} < files
 
 
+def test_the_licence_is_that_of_what_made_the_binary() -> None:
+    assert "onnxruntime-qnn" in built()["licence"]
+    sdk = {"qairt_sdk": "2.39.0.250926", "converter": "qairt", "qnn": "2.39.0.250926"}
+    by_sdk = built(metadata={**METADATA, "tools": sdk})["licence"]
+    assert "QAIRT SDK" in by_sdk
+    assert "onnxruntime-qnn" not in by_sdk
+
+
 def test_the_checklist_is_the_guides() -> None:
     items = built()["checklist"]
     assert len(items) == 8  # of the guide

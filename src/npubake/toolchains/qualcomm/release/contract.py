@@ -22,7 +22,7 @@ from npubake.errors import Fault, StageError
 from npubake.toolchains import pictures
 from npubake.toolchains.qualcomm.htp.htp_files import BINARY, WRAPPER
 from npubake.toolchains.qualcomm.probe import NAME
-from npubake.toolchains.qualcomm.release.deployment import LICENCE, checklist, runtime_needs
+from npubake.toolchains.qualcomm.release.deployment import checklist, licence_text, runtime_needs
 
 CONTRACT_VERSION = 1
 _PLANES = {"gray": ("gray",), "nv12": ("y", "uv")}
@@ -72,7 +72,7 @@ def build_contract(
         "build": {"qnn_build_id": metadata["build_id"], **metadata["tools"]},
         "cpu_nodes": list((params.get("options") or {}).get("cpu_nodes", ())),
         "runtime": runtime_needs(_words(params["platform"]["march"]), metadata["tools"]["qnn"]),
-        "licence": LICENCE,
+        "licence": licence_text(metadata["tools"]),
         "checklist": checklist(),
         "notes": _NOTES,
     }

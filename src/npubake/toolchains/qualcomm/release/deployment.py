@@ -6,14 +6,22 @@ be of the binary's SDK is what loading errors 1008 and 14001 are about (executor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-LICENCE = (
-    "Qualcomm AI Stack License (Qualcomm_LICENSE.pdf of the package onnxruntime-qnn): the SDK's libraries are used and "
-    "copied by whoever accepts it, and leave only in object form as part of an application; none is in this bundle"
+_TERMS = (
+    "the SDK's libraries are used and copied by whoever accepts it, and leave only in object form as part of an "
+    "application; none is in this bundle"
 )
 _SOURCE = "Qualcomm migration guide, part 4: The smallest useful acceptance gate"
+
+
+def licence_text(tools: Mapping[str, str]) -> str:
+    """Under what the board's libraries stand. tools: of the metadata; a package is named where one made the binary."""
+    whose = "Qualcomm_LICENSE.pdf of the package onnxruntime-qnn"
+    if "onnxruntime_qnn" not in tools:
+        whose = "the licence file in the folder of the QAIRT SDK that made this"
+    return f"Qualcomm AI Stack License ({whose}): {_TERMS}"
 
 
 def runtime_needs(arch: Sequence[str], version: str) -> dict[str, Any]:
