@@ -60,7 +60,7 @@ def recipe_text(name: str, model: ModelDescription, platforms: Sequence[str] = (
         "  # purpose: smoke              # with data: random, for a first trial; not releasable",
         "",
         "quant_config:",
-        "  lane: platform                # the platform's starting lane; or a8w8, a16w8, fp16, fp16_a8w8",
+        "  lane: platform                # the platform's first; or a8w8, a16w8, a16w16, w4a16, fp16, fp16_a8w8",
         "  # calibration: {method: auto}   # the default tries several; a method that is named is never overruled",
         "  # tuning: {level: best}         # minutes instead of seconds, where a gate fails",
         "",

@@ -55,7 +55,7 @@ BOUNDARIES: Mapping[str, Boundary] = {
         between="the optimised float model and the fake-quantised one",
         suspect="calibrate: calibration data, ranges, or too few bits for a sensitive layer",
         action="check that the calibration pictures resemble the product's and went through its preprocessing; "
-        "then try 'tuning: {level: best}', and int16 for the worst layers listed",
+        "then try 'tuning: {level: best}', and for the worst layers listed int16, or int8 weights where those have 4",
         thresholds={"cosine": 0.99, "sqnr_db": 20.0},
     ),
     "ptq": Boundary(
