@@ -129,3 +129,15 @@ def test_that_an_archive_with_a_damaged_part_is_refused(two: Attempt) -> None:
     place = two.binary.index(first)
     with pytest.raises(StageError, match="whole context binary"):
         read_metadata(two.binary[:place] + bytes(64) + two.binary[place + 64 :])
+
+
+def test_a_library_that_cannot_be_loaded_is_a_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import onnxruntime_qnn
+
+    from npubake.toolchains.qualcomm.htp import context_reader
+
+    (tmp_path / "libQnnSystem.so").write_bytes(b"half of it")
+    monkeypatch.setattr(onnxruntime_qnn, "LIB_DIR_FULL_PATH", str(tmp_path))
+    with pytest.raises(StageError) as caught:
+        context_reader.answer({"binaries": []})
+    assert [fault.where for fault in caught.value.faults] == ["libQnnSystem.so"]

@@ -14,7 +14,12 @@ from npubake.toolchains import Probe
 
 NAME = "qualcomm"
 DISTRIBUTION = "onnxruntime-qnn"
-LIBRARIES = ("libonnxruntime_providers_qnn.so", "libQnnHtp.so", "libQnnSystem.so")  # of the package, all in one folder
+LIBRARIES = (
+    "libonnxruntime_providers_qnn.so",
+    "libQnnHtp.so",
+    "libHtpPrepare.so",
+    "libQnnSystem.so",
+)  # of the package, all in one folder
 GLIBC = (2, 35)  # the wheel's tag: manylinux_2_35_x86_64
 
 

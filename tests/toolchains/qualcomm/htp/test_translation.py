@@ -110,6 +110,8 @@ MESSAGES = {
     "no HTP device for this soc_model",
     # onnxruntime-qnn #564
     "OrtEp has invalid ort_version_supported=0 (expected at least 22)": "do not fit together",
+    "QNN SetupBackend failed Unable to load backend, error:  libc++.so.1: cannot open shared object": "installed whole",
+    "python -m npubake.toolchains.qualcomm.htp.htp_compiler ended without an answer: SIGKILL": "memory is short",
     # seen here
     "Failed to generate EP context model since the file 'model_ctx.onnx' exists already. Please remove the EP context "
     "model if you want to re-generate it.": "a file model_ctx.onnx of an earlier compile",

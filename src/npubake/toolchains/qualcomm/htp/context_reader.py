@@ -186,7 +186,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _system() -> _System:
-    library = c.CDLL(str(Path(onnxruntime_qnn.LIB_DIR_FULL_PATH) / "libQnnSystem.so"))
+    try:
+        library = c.CDLL(str(Path(onnxruntime_qnn.LIB_DIR_FULL_PATH) / "libQnnSystem.so"))
+    except OSError as error:
+        hint = "pip install --force-reinstall 'npubake[qualcomm]'"
+        raise StageError(Fault(what=f"it cannot be loaded: {error}", where="libQnnSystem.so", hint=hint)) from error
     found = c.POINTER(c.POINTER(_System))()
     count = c.c_uint32()
     library.QnnSystemInterface_getProviders.restype = c.c_uint64

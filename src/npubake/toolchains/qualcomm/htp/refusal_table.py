@@ -135,6 +135,18 @@ REPLACEMENTS: Mapping[str, str] = {
 # Of the whole graph, or of the machinery: what is said -> what it means.
 SESSIONS: tuple[Row, ...] = (
     _row(
+        r"Unable to load backend",
+        "a library of the HTP backend cannot be loaded: onnxruntime-qnn is not installed whole",
+        "pip install --force-reinstall 'npubake[qualcomm]'; npubake doctor tells more",
+        _HERE + ", without the libraries beside the package",
+    ),
+    _row(
+        r"ended without an answer: SIGKILL",
+        "its process was ended from outside, as this machine does where memory is short",
+        "build again with more memory, or with fewer builds at once",
+        "Linux: the kernel ends a process by SIGKILL where memory is short",
+    ),
+    _row(
         r"requires (?P<needs>0x[0-9a-fA-F]+) bytes of TCM, greater than the TCM size of (?P<has>0x[0-9a-fA-F]+)",
         "a part of it needs {needs} of vector memory at once, and the SoC has {has}",
         "make that layer's tensors smaller, or use the whole vector memory (no vtcm_mb)",
