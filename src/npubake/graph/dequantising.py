@@ -26,6 +26,8 @@ Array = NDArray[Any]
 Ends = tuple[float, float]
 
 _DOMAINS = (*STANDARD_DOMAINS, "com.microsoft")  # the runtime's own pair knows 16 bits in older opsets
+_LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul"))
+_NORMS = frozenset(("BatchNormalization", "InstanceNormalization", "LayerNormalization"))
 _LIMITS: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255),
     TensorProto.INT8: (-128, 127),
@@ -189,11 +191,22 @@ class _Speller:
             codes = np.clip(np.rint(constant.astype(np.float32) / scale) + zero, *_LIMITS[grid.kind])
             self._put(result, ((codes - zero).astype(np.float32) * scale).astype(np.float32))
             return
-        self.nodes.append(helper.make_node("Identity", [origin], [result], name=node.name))
+        if self._folded(origin, grid):
+            limits = [self._constant(np.float32(end), node, "limit") for end in grid.ends]
+            self.nodes.append(helper.make_node("Clip", [origin, *limits], [result], name=node.name))
+        else:
+            self.nodes.append(helper.make_node("Identity", [origin], [result], name=node.name))
         self.found.removed.append(node.name)
         if grid.scale.size == 1:
             low, high = self.found.ranges.get(origin, grid.ends)
             self.found.ranges[origin] = min(low, grid.ends[0]), max(high, grid.ends[1])
+
+    def _folded(self, tensor: str, grid: _Grid) -> bool:
+        """Whether the grid stands for a Relu or Clip that a quantiser took away: it begins at 0 behind an operator
+        that has negative results (ONNX Runtime's quantiser does so).
+        """
+        maker = self.makers.get(tensor)
+        return grid.scale.size == 1 and grid.ends[0] == 0 and maker is not None and maker.op_type in _LINEAR | _NORMS
 
     def _read_as_integer(self, node: onnx.NodeProto) -> bool:
         """Whether anything but a DequantizeLinear of the same grid reads what this QuantizeLinear makes."""

@@ -43,7 +43,7 @@ def _stage(
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        _stage("import", 3, {"model": "file", "data": "file*", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
+        _stage("import", 4, {"model": "file", "data": "file*", "baseline": "file?"}, {"model": "onnx"}, _RUNTIME),
         _stage(
             "optimize",
             3,
