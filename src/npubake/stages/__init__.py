@@ -174,7 +174,7 @@ STAGES: dict[str, Stage] = {
         _stage("probe", 1, {"model": "onnx", "graph": "graph"}, {"report": "record"}, _QNN),
         _stage(
             "adapt",
-            2,
+            1,
             {
                 "model": "onnx",
                 "graph": "graph",

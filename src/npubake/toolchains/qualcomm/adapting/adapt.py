@@ -74,7 +74,6 @@ def quantised_model(
         values=_float_values({**facts.initializers, **spelling.constants}),
         outputs=frozenset(summary.outputs),
         unrounded=frozenset(spelling.gates) if fused else frozenset(),
-        computed=fused,
         oldest=request.oldest,
         wide_weights=_wide_weights(parameters),
         names=names,

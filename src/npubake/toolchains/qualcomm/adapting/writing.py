@@ -20,7 +20,6 @@ from onnx import TensorProto, helper, numpy_helper
 from npubake.graph.int4 import int4_tensor
 from npubake.graph.naming import fresh_name
 from npubake.quant.weights import quantize_bias
-from npubake.toolchains.qualcomm.adapting.biases import NARROW, summed_bias
 from npubake.toolchains.qualcomm.adapting.constants import constant_codes
 from npubake.toolchains.qualcomm.adapting.deciding import floats_of, is_movement
 from npubake.toolchains.qualcomm.adapting.grids import Bits, Grid, as_wide, set_apart
@@ -44,7 +43,6 @@ class UnitWriter:
     codes: dict[str, str] = field(default_factory=dict)  # tensor -> its integers
     views: dict[tuple[str, Grid], str] = field(default_factory=dict)  # (tensor, grid) -> what readers see
     float_view: dict[str, str] = field(default_factory=dict)  # tensor -> what float operations see
-    computed: bool = False  # whether biases are what the HTP makes of those that it is asked for
     wide_weights: bool = False  # of a lane with 16-bit weights
     oldest: bool = False  # for v68, which takes no other bias of a normalisation than an int32
     unrounded: frozenset[str] = frozenset()  # tensors with a grid whose readers see what their maker writes
@@ -99,7 +97,7 @@ class UnitWriter:
                 node.input[slot] = self._weights(weights)
             elif weights is not None and slot == 2:
                 source = self._read_grid(operation.node.input[0], bits, weights)
-                node.input[slot] = self._bias(weights, source.scale, bits)
+                node.input[slot] = self._bias(weights, source.scale)
             elif slot in slots and name in self.grids and name not in self.unrounded:
                 grid = shared or self._read_grid(name, bits, weights)
                 node.input[slot] = self._view(name, set_apart(grid) if operation.apart else grid)
@@ -118,8 +116,7 @@ class UnitWriter:
         if node.op_type in WITH_BIAS and slot == 2 and biased and node.input[1] in self.values:
             factor = constant_codes(self.values[node.input[1]], 8)[1].scale
             step = self._read_grid(node.input[0], bits).scale * factor
-            codes = quantize_bias(self.values[name], np.full(self.values[name].shape, step))
-            return self._dequantised_bias(f"{node.name}/{name}", codes, np.array([step]))
+            return self._dequantised_bias(f"{node.name}/{name}", self.values[name], np.array([step]))
         return self._constant_operand(name, width, shared)
 
     def _read_grid(self, name: str, bits: Bits, weights: EncodedWeights | None = None) -> Grid:
@@ -200,19 +197,16 @@ class UnitWriter:
         self._node("DequantizeLinear", inputs, [result], f"{name}/DequantizeLinear", **attributes)
         return result
 
-    def _bias(self, weights: EncodedWeights, source_scale: float, bits: Bits) -> str:
+    def _bias(self, weights: EncodedWeights, source_scale: float) -> str:
         """int32 codes of scale (input scale * weight scale), one a channel."""
         assert weights.bias is not None
         steps = source_scale * (weights.scales[:1] if weights.per_tensor else weights.scales)
-        codes = quantize_bias(weights.bias, np.broadcast_to(steps, weights.bias.shape))
-        if bits == 16 and weights.dtype in NARROW and not self.oldest:
-            codes = summed_bias(codes, computed=self.computed)
-        return self._dequantised_bias(weights.bias_name, codes, steps)
+        return self._dequantised_bias(weights.bias_name, weights.bias, steps)
 
-    def _dequantised_bias(self, name: str, codes: NDArray[np.int32], steps: NDArray[np.float64]) -> str:
+    def _dequantised_bias(self, name: str, bias: NDArray[np.float32], steps: NDArray[np.float64]) -> str:
         """int32 codes of one step for all, or one a channel, with a DequantizeLinear."""
         per_tensor = len(steps) == 1
-        stored = self._store(f"{name}/quantized", codes)
+        stored = self._store(f"{name}/quantized", quantize_bias(bias, np.broadcast_to(steps, bias.shape)))
         scale = self._store(f"{name}/scale", (steps.reshape(()) if per_tensor else steps).astype(np.float32))
         zeros = np.zeros(() if per_tensor else len(steps), np.int32)
         result = self._fresh(f"{name}/dequantized")
