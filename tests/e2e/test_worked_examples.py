@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+from npubake.recipe.loader import load_recipe
 from tests.e2e.workspace import REPOSITORY, Workspace
 
 BASES = ("digits_mobilenet", "digits_vit")
@@ -29,9 +30,27 @@ def test_each_worked_example_is_taken_by_a_shipped_model(tmp_path: Path) -> None
     assert not refused, told
 
 
+def test_recipes_that_are_shown_whole_can_be_read(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "recipes", tmp_path / "recipes")
+    page = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
+    found = [
+        text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if _is_whole(text) and "extends:" in text
+    ]
+    for number, text in enumerate(found):
+        path = tmp_path / "recipes" / f"whole{number}.yaml"
+        path.write_text(text, encoding="utf-8")
+        assert load_recipe(path).name == path.stem
+    assert found
+
+
 def _examples() -> dict[int, str]:
     """By number; those that load what another build saved are not among them."""
     page = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
     section = page[page.index("## How it is quantised") : page.index("## Removing operators")]
     blocks = enumerate(re.findall(r"```yaml\n(.*?)```", section, re.DOTALL))
-    return {number: text for number, text in blocks if "load:" not in text}
+    return {number: text for number, text in blocks if "load:" not in text and not _is_whole(text)}
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it is a recipe by itself, which asks for a vendor's toolchain."""
+    return text.startswith("version:")

@@ -39,7 +39,7 @@ def test_what_is_left_out_means_what_the_recipe_schema_says() -> None:
 
 def test_the_recipe_accepts_what_is_accepted_here() -> None:
     schema = json.loads((Path(__file__).parents[2] / "schemas" / "recipe.schema.json").read_text(encoding="utf-8"))
-    change = schema["properties"]["layer_overrides"]["items"]["properties"]["set"]["properties"]
+    change = schema["$defs"]["layer_override"]["properties"]["set"]["properties"]
     assert set(change) == set(Settings.__slots__)
     for key in ("activation", "output", "weights", "granularity", "method", "bias_correction"):
         for value in change[key]["enum"]:
