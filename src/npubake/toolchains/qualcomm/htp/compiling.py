@@ -109,10 +109,11 @@ def attempt(asked: Asked, *, reasons: bool = False) -> Attempt:
         "strict": asked.strict,
         "reasons": reasons,
     }
+    seen = () if reasons else _PACKAGES  # what is asked for its reasons is not delivered: its bytes may be any
     with fixed_folder() as folder:
         (folder / MODEL).write_bytes(asked.model)
         try:
-            answer = run_module(COMPILER, request, folder=folder, timeout=_TIMEOUT, packages=_PACKAGES)
+            answer = run_module(COMPILER, request, folder=folder, timeout=_TIMEOUT, packages=seen)
         except ProcessDied as died:  # the vendor's libraries crash on some models
             answer = {"error": died.faults[0].what, "tools": {}}
         binary = _left(folder / BINARY)
