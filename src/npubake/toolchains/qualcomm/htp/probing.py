@@ -1,7 +1,7 @@
 """Qualcomm toolchain: whether the SoC's compiler takes a model at all, before any effort of calibration.
 
 A model that was adapted with assumed ranges is compiled once, with the least optimisation: the compiler decides by
-types, shapes and operators, which ranges do not change. With adapting it takes 0.5 s for the digits classifier and 1.4 s
+types, shapes and operators, which ranges do not change. With adapting it takes 0.5 s for the digits classifier, 1.4 s
 for a detector of 640 x 640 pixels.
 """
 
