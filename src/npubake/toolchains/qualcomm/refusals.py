@@ -35,6 +35,14 @@ _LANE_REASONS: Mapping[str, str] = {
 _NO_INTEGERS = frozenset(("Cast", "LSTM"))
 _FORMAT_KEYS = frozenset({"weights", "granularity", "group_size"})
 _SHOWN = 10
+_GROUPS = "the HTP compiler takes no weights with a scale for each group of input channels"
+_ZERO_POINTS = "the HTP compiler takes no weights with a zero point for each channel"
+_NARROW = "the HTP compiler takes no weights of 4 bits with a zero point"
+_HINTS: Mapping[str, str] = {
+    _GROUPS: "Take per_channel.",
+    _ZERO_POINTS: "Say 'symmetric: true', or 'granularity: per_tensor', where a zero point is taken.",
+    _NARROW: "Say 'symmetric: true', or take 8 bits.",
+}
 
 
 def judge(
@@ -186,8 +194,9 @@ def _weight_faults(
         return  # told by the checks that all toolchains share
     places = _deciding_places(overrides, resolved)
     found: dict[tuple[str, str], list[str]] = {}
+    integer = {group.name for group in summary.groups if precisions.holds_weights(group)}
     for group, held in weight_formats(summary, request, [entry.groups for entry in resolved]).by_group.items():
-        if not any(each.name == group and precisions.holds_weights(each) for each in summary.groups):
+        if group not in integer:
             continue
         if held.granularity == "per_group":
             found.setdefault((_place(places, group, "granularity", "group_size"), _GROUPS), []).append(group)
@@ -198,16 +207,6 @@ def _weight_faults(
     for (path, why), groups in found.items():
         named = f"{', '.join(groups[:_SHOWN])}" + (f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else "")
         yield Fault(what=f"{why}: {named}", path=f"$.{path}", hint=_HINTS[why])
-
-
-_GROUPS = "the HTP compiler takes no weights with a scale for each group of input channels"
-_ZERO_POINTS = "the HTP compiler takes no weights with a zero point for each channel"
-_NARROW = "the HTP compiler takes no weights of 4 bits with a zero point"
-_HINTS: Mapping[str, str] = {
-    _GROUPS: "Take per_channel.",
-    _ZERO_POINTS: "Say 'symmetric: true', or 'granularity: per_tensor', where a zero point is taken.",
-    _NARROW: "Say 'symmetric: true', or take 8 bits.",
-}
 
 
 def _deciding_places(

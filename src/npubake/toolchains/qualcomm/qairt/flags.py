@@ -6,7 +6,7 @@ a configuration does not know is ignored without a word.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npubake.errors import Fault, ToolchainError
 
@@ -36,60 +36,48 @@ class Flags:
     qairt: bool
 
 
-# Ascending. The last row holds up to LAST.
-TABLE: tuple[Flags, ...] = (
-    Flags(
-        since=(2, 10),
-        source="QNN manual of the 2.1x series: qnn-onnx-converter [--bias_bw] [--act_bw] [--weight_bw]",
-        input_shape="",
-        input_layouts=(),
-        act_bits="--act_bw",
-        weight_bits="--weight_bw",
-        bias_bits="--bias_bw",
-        float_fallback="",
-        soc="soc_id",
-        qairt=False,
-    ),
-    Flags(
-        since=(2, 22),
-        source="docs of 2.29: 'the 2.21 release introduces a new conversion tool'; --desired_input_shape. Parser of "
-        "qairt-quantizer: --act_bitwidth, --weights_bitwidth, --bias_bitwidth, --enable_float_fallback",
-        input_shape="--desired_input_shape",
-        input_layouts=(),
-        act_bits="--act_bitwidth",
-        weight_bits="--weights_bitwidth",
-        bias_bits="--bias_bitwidth",
-        float_fallback="--enable_float_fallback",
-        soc="soc_id",
-        qairt=True,
-    ),
-    Flags(
-        since=(2, 30),
-        source="between the documents of 2.29 and 2.37: the spelling of the shape changed somewhere here",
-        input_shape="",
-        input_layouts=(),
-        act_bits="--act_bitwidth",
-        weight_bits="--weights_bitwidth",
-        bias_bits="--bias_bitwidth",
-        float_fallback="--enable_float_fallback",
-        soc="soc_model",
-        qairt=True,
-    ),
-    Flags(
-        since=(2, 37),
-        source="docs of 2.39 (qairt-converter --source_model_input_shape; --desired_input_shape is deprecated) and "
-        "80-87189-2 (devices: soc_model); tutorials of 2.37 spell the shape alike. 2.42 dropped --quant_scheme, which "
-        "is never written here",
-        input_shape="--source_model_input_shape",
-        input_layouts=("--source_model_input_layout", "--desired_input_layout"),
-        act_bits="--act_bitwidth",
-        weight_bits="--weights_bitwidth",
-        bias_bits="--bias_bitwidth",
-        float_fallback="--enable_float_fallback",
-        soc="soc_model",
-        qairt=True,
-    ),
+_FIRST = Flags(
+    since=(2, 10),
+    source="QNN manual of the 2.1x series: qnn-onnx-converter [--bias_bw] [--act_bw] [--weight_bw]",
+    input_shape="",
+    input_layouts=(),
+    act_bits="--act_bw",
+    weight_bits="--weight_bw",
+    bias_bits="--bias_bw",
+    float_fallback="",
+    soc="soc_id",
+    qairt=False,
 )
+_QAIRT = replace(
+    _FIRST,
+    since=(2, 22),
+    source="docs of 2.29: 'the 2.21 release introduces a new conversion tool'; --desired_input_shape. Parser of "
+    "qairt-quantizer: --act_bitwidth, --weights_bitwidth, --bias_bitwidth, --enable_float_fallback",
+    input_shape="--desired_input_shape",
+    act_bits="--act_bitwidth",
+    weight_bits="--weights_bitwidth",
+    bias_bits="--bias_bitwidth",
+    float_fallback="--enable_float_fallback",
+    qairt=True,
+)
+_BETWEEN = replace(
+    _QAIRT,
+    since=(2, 30),
+    source="between the documents of 2.29 and 2.37: the spelling of the shape changed somewhere here",
+    input_shape="",
+    soc="soc_model",
+)
+_LAYOUTS = replace(
+    _BETWEEN,
+    since=(2, 37),
+    source="docs of 2.39 (qairt-converter --source_model_input_shape; --desired_input_shape is deprecated) and "
+    "80-87189-2 (devices: soc_model); tutorials of 2.37 spell the shape alike. 2.42 dropped --quant_scheme, which "
+    "is never written here",
+    input_shape="--source_model_input_shape",
+    input_layouts=("--source_model_input_layout", "--desired_input_layout"),
+)
+# Ascending; each row says what changed. The last one holds up to LAST.
+TABLE: tuple[Flags, ...] = (_FIRST, _QAIRT, _BETWEEN, _LAYOUTS)
 LAST: Version = (2, 51)  # the newest that was looked at
 
 
