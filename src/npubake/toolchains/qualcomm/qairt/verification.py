@@ -8,6 +8,7 @@ from typing import Any
 from npubake.errors import Fault, StageError, ToolchainError
 from npubake.toolchains.board_edges import Arrays
 from npubake.toolchains.qualcomm.htp.emulation import Artifact as Released
+from npubake.toolchains.qualcomm.htp.metadata import Metadata
 from npubake.toolchains.qualcomm.qairt.emulating import Artifact, described, emulate
 from npubake.toolchains.qualcomm.qairt.sdk import find_sdk
 from npubake.toolchains.qualcomm.release.pairing import require_files, require_metadata
@@ -23,7 +24,7 @@ def require_artifact(artifact: Artifact, wrapper: bytes, metadata: Mapping[str, 
     require_files(artifact.contract, {"wrapper": wrapper, "binary": artifact.binary})
     found = described(artifact)
     require_metadata(artifact.contract, found.to_json())
-    if metadata is not None and found.parts[0].soc_model != metadata["parts"][0]["soc_model"]:
+    if metadata is not None and found.parts != Metadata.from_json(metadata).parts:
         what = "its metadata are not those that were read when it was compiled"
         raise StageError(Fault(where="binary", what=what, hint="the store was changed: build again"))
 
